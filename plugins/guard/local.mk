@@ -1,0 +1,2 @@
+include %D%/clip_norm/local.mk
+include %D%/clip_update_norm/local.mk

@@ -1,0 +1,3 @@
+include %D%/logits/local.mk
+include %D%/gauge/local.mk
+include %D%/norms/local.mk

@@ -1,0 +1,2 @@
+include %D%/adamw/local.mk
+include %D%/sgd/local.mk

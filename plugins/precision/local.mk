@@ -1,0 +1,2 @@
+include %D%/fp32/local.mk
+include %D%/mixed/local.mk

@@ -1,0 +1,2 @@
+include %D%/console/local.mk
+include %D%/jsonl/local.mk

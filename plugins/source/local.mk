@@ -1,0 +1,3 @@
+include %D%/synthetic/local.mk
+include %D%/text/local.mk
+include %D%/tokens/local.mk

@@ -1,0 +1,7 @@
+plugin_LTLIBRARIES += plugins/source_tokens.la
+plugins_source_tokens_la_SOURCES = %D%/shards.c %D%/shards.h %D%/tokens.c
+plugins_source_tokens_la_LDFLAGS = $(plugin_ldflags)
+
+check_PROGRAMS += plugins/source/tokens/tokens_test
+plugins_source_tokens_tokens_test_SOURCES = %D%/tokens_test.c $(plugin_test_sources)
+plugins_source_tokens_tokens_test_LDADD = $(test_ldadd)

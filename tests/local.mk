@@ -1,0 +1,16 @@
+# Unit tests link the whole trainer; shell tests run the built program.
+test_ldadd = tests/lib/libtest.la libtrainer.la $(CMOCKA_LIBS) $(core_libs)
+
+include %D%/lib/local.mk
+include %D%/unit/local.mk
+
+shell_tests = tests/shell/bits.t tests/shell/bad_input.t tests/shell/commands.t
+EXTRA_DIST += $(shell_tests) tests/shell/lib.sh
+TESTS += $(check_PROGRAMS) $(shell_tests)
+TEST_EXTENSIONS = .t .sh
+T_LOG_COMPILER = $(SHELL)
+SH_LOG_COMPILER = $(SHELL)
+AM_TESTS_ENVIRONMENT = \
+    top_srcdir='$(top_srcdir)'; top_builddir='$(top_builddir)'; \
+    BALLAST_PLUGIN_PATH='$(abs_top_builddir)/plugins/.libs'; \
+    export top_srcdir top_builddir BALLAST_PLUGIN_PATH;

@@ -1,0 +1,56 @@
+# Common part of the shell tests: sharness, the built program, a tiny config.
+# shellcheck shell=sh
+: "${top_builddir:=.}" "${top_srcdir:=.}"
+BUILD=$(cd "$top_builddir" && pwd)
+SOURCE=$(cd "$top_srcdir" && pwd)
+BALLAST=$BUILD/trainer/ballast
+BALLAST_PLUGIN_PATH=$BUILD/plugins/.libs
+export BUILD SOURCE BALLAST BALLAST_PLUGIN_PATH
+unset BALLAST_ISA
+if [ ! -r /usr/share/sharness/sharness.sh ]; then
+    echo "SKIP: sharness is not installed"
+    exit 77
+fi
+SHARNESS_TEST_DIRECTORY=$BUILD/tests/shell/work
+mkdir -p "$SHARNESS_TEST_DIRECTORY"
+export SHARNESS_TEST_DIRECTORY
+. /usr/share/sharness/sharness.sh
+
+# tiny.cfg: a model that trains a step in milliseconds, no files needed.
+write_tiny() {
+    cat >tiny.cfg <<'CFG'
+run = { name = "tiny"; steps = 6; eval_tokens = 480; };
+model = { layers = 2; width = 32; heads = 4; context = 24; tied = false; };
+data = { source = "synthetic"; vocab = 61; };
+batch = { sequences = 8; micro = 4; };
+optimizer = { plugin = "adamw"; lr = 1e-2; };
+schedule = { plugin = "cosine"; warmup = 2; };
+guards = ( { plugin = "clip_norm"; max = 1.0; } );
+monitors = ( { plugin = "logits"; every = 1; }, { plugin = "gauge"; every = 1; },
+             { plugin = "norms"; every = 1; per_tensor = true; } );
+sinks = ( { plugin = "jsonl"; } );
+CFG
+}
+
+# train NAME [KEY=VALUE...]: a fresh run of tiny.cfg in runs/NAME.
+train() {
+    name=$1
+    shift
+    "$BALLAST" train --fresh tiny.cfg run.name="$name" "$@" >"$name.out" 2>&1 ||
+        { cat "$name.out"; return 1; }
+}
+
+# same A B / differs A B: the final weights and optimizer state of two runs, bit by bit.
+same() {
+    for part in model optimizer-1-of-1; do
+        "$BALLAST" weights "runs/$1/checkpoints/${3:-6}/$part.safetensors" \
+            "runs/$2/checkpoints/${3:-6}/$part.safetensors" >compare.out 2>&1 ||
+            { grep -v identical compare.out; return 1; }
+    done
+}
+differs() { ! same "$@" >/dev/null; }
+
+# metrics NAME: the rows without what a clock or a name decides.
+metrics() {
+    sed -E 's/"(time|perf\/[a-z_]+)": *[^,}]+,? *//g; s/"run": *"[^"]*",? *//' "runs/$1/metrics.jsonl"
+}

@@ -1,0 +1,191 @@
+/* Rows of metrics on their way to sinks. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "metrics/metrics.h"
+
+struct probe {
+    int calls, finishes, fail; /* fail: 1 every call, 2 every second call */
+    uint64_t step, count;
+    uint32_t attempt;
+    double time, sum;
+    char names[256];
+};
+
+static int32_t probe_write(void *self, const struct bl_record *r, struct bl_error *err)
+{
+    struct probe *p = self;
+
+    assert_int_equal(r->size, sizeof(*r));
+    p->calls++;
+    p->step = r->step;
+    p->attempt = r->attempt;
+    p->time = r->time;
+    p->count = r->count;
+    p->names[0] = '\0';
+    p->sum = 0.0;
+    for (uint64_t i = 0; i < r->count; i++) {
+        if (i < 5) {
+            strcat(p->names, r->names[i]);
+            strcat(p->names, " ");
+        }
+        p->sum += r->values[i];
+    }
+    if (p->fail == 1 || (p->fail == 2 && p->calls % 2 == 0))
+        return bl_error_set(err, 0, "broken sink");
+    return 0;
+}
+
+static int32_t probe_finish(void *self, struct bl_error *err)
+{
+    (void)err;
+    ((struct probe *)self)->finishes++;
+    return 0;
+}
+
+static struct bl_plugin_instance make_sink(struct probe *p)
+{
+    static char name[] = "probe";
+    struct bl_plugin_instance i = {.self = p, .name = name};
+
+    i.ops.sink.write = probe_write;
+    i.ops.sink.finish = probe_finish;
+    return i;
+}
+
+static struct bl_metrics *make(struct bl_plugin_instance *const *sinks, size_t count)
+{
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_metrics *m = NULL;
+
+    assert_int_equal(bl_metrics_make(sinks, count, &m, &err), 0);
+    return m;
+}
+
+static void test_rows(void **state)
+{
+    struct probe p = {0}, q = {0};
+    struct bl_plugin_instance a = make_sink(&p), b = make_sink(&q);
+    struct bl_plugin_instance *const sinks[2] = {&a, &b};
+    struct bl_metrics *m = make(sinks, 2);
+    char name[8] = "b";
+
+    (void)state;
+    bl_metrics_set(m, name, 1.0);
+    name[0] = 'a'; /* the name was copied */
+    bl_metrics_set(m, name, 2.0);
+    bl_metrics_set(m, "b", 4.0); /* replaced, in its place */
+    bl_metrics_emit(m, 9, 3);
+    assert_string_equal(p.names, "b a ");
+    assert_true(p.sum == 6.0);
+    assert_int_equal(p.step, 9);
+    assert_int_equal(p.attempt, 3);
+    assert_true(p.time > 1.5e9);
+    assert_string_equal(q.names, "b a ");
+    bl_metrics_set(m, "a", NAN); /* a new row: only what was set since, in its own order */
+    bl_metrics_set(m, "c", 1.0);
+    bl_metrics_emit(m, 10, 3);
+    assert_string_equal(p.names, "a c ");
+    assert_true(isnan(p.sum));
+    bl_metrics_emit(m, 11, 3);
+    assert_int_equal(p.count, 0);
+    bl_metrics_finish(m);
+    assert_int_equal(p.finishes, 1);
+    assert_int_equal(q.finishes, 1);
+    assert_int_equal(bl_metrics_failures(m), 0);
+    bl_metrics_free(m);
+    bl_metrics_free(NULL);
+}
+
+static void test_many_names(void **state)
+{
+    enum { N = 5000 };
+    struct probe p = {0};
+    struct bl_plugin_instance a = make_sink(&p);
+    struct bl_plugin_instance *const sinks[1] = {&a};
+    struct bl_metrics *m = make(sinks, 1);
+
+    (void)state;
+    for (int row = 0; row < 3; row++) {
+        for (int i = 0; i < N; i++) {
+            char name[32];
+            snprintf(name, sizeof(name), "grad/layers.%d.weight/norm", i);
+            bl_metrics_set(m, name, (double)i);
+        }
+        bl_metrics_set(m, "grad/layers.7.weight/norm", 8.0); /* 7 before */
+        bl_metrics_emit(m, 1, 1);
+        assert_int_equal(p.count, N);
+        assert_true(p.sum == (double)N * (N - 1) / 2 + 1.0);
+    }
+    bl_metrics_free(m);
+}
+
+/* A sink that always fails is given up after ten rows; the other one gets them all. */
+static void test_failing_sink(void **state)
+{
+    struct probe p = {.fail = 1}, q = {0};
+    struct bl_plugin_instance a = make_sink(&p), b = make_sink(&q);
+    struct bl_plugin_instance *const sinks[2] = {&a, &b};
+    struct bl_metrics *m = make(sinks, 2);
+
+    (void)state;
+    bl_log_level(-1);
+    for (uint64_t s = 1; s <= 30; s++) {
+        bl_metrics_set(m, "x", 1.0);
+        bl_metrics_emit(m, s, 1);
+    }
+    bl_metrics_finish(m);
+    bl_log_level(BL_LOG_INFO);
+    assert_int_equal(p.calls, 10);
+    assert_int_equal(p.finishes, 0);
+    assert_int_equal(q.calls, 30);
+    assert_int_equal(q.count, 1);
+    assert_int_equal(bl_metrics_failures(m), 10);
+    bl_metrics_free(m);
+}
+
+/* Failures that are not in a row are counted, and the sink stays in use. */
+static void test_flaky_sink(void **state)
+{
+    struct probe p = {.fail = 2};
+    struct bl_plugin_instance a = make_sink(&p);
+    struct bl_plugin_instance *const sinks[1] = {&a};
+    struct bl_metrics *m = make(sinks, 1);
+
+    (void)state;
+    bl_log_level(-1);
+    for (uint64_t s = 1; s <= 60; s++)
+        bl_metrics_emit(m, s, 1);
+    bl_log_level(BL_LOG_INFO);
+    assert_int_equal(p.calls, 60);
+    assert_int_equal(bl_metrics_failures(m), 30);
+    bl_metrics_free(m);
+}
+
+static void test_no_sinks(void **state)
+{
+    struct bl_metrics *m = make(NULL, 0);
+
+    (void)state;
+    bl_metrics_set(m, "x", 1.0);
+    bl_metrics_emit(m, 1, 1);
+    bl_metrics_finish(m);
+    bl_metrics_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),         cmocka_unit_test(test_many_names),
+        cmocka_unit_test(test_failing_sink), cmocka_unit_test(test_flaky_sink),
+        cmocka_unit_test(test_no_sinks),
+    };
+    return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
+}

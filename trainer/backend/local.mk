@@ -1,0 +1,2 @@
+libtrainer_la_SOURCES += %D%/backend.h
+include %D%/cpu/local.mk

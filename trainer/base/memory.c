@@ -1,0 +1,57 @@
+#include "base/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#define CACHE_LINE ((size_t)64)
+#define HUGE_PAGE  ((size_t)2 << 20)
+#define HUGE_FROM  ((size_t)4 << 20)
+
+void *bl_alloc(size_t n, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX / 2)
+        return NULL;
+    size_t alignment = bytes >= HUGE_FROM ? HUGE_PAGE : CACHE_LINE;
+    size_t rounded = bytes ? (bytes + alignment - 1) / alignment * alignment : alignment;
+    void *p = aligned_alloc(alignment, rounded);
+    if (!p)
+        return NULL;
+    if (alignment == HUGE_PAGE) {
+        int saved = errno;
+        madvise(p, rounded, MADV_HUGEPAGE); /* advice only: a kernel without it is fine */
+        errno = saved;
+    }
+    memset(p, 0, rounded);
+    return p;
+}
+
+void bl_free(void *pointer)
+{
+    int saved = errno;
+    free(pointer);
+    errno = saved;
+}
+
+uint64_t bl_memory_peak(void)
+{
+    /* ru_maxrss survives exec, so a process started by a big one would report its parent's peak;
+     * it is only the fallback. */
+    FILE *f = fopen("/proc/self/status", "re");
+    unsigned long long kib = 0;
+    if (f) {
+        char line[256];
+        while (fgets(line, sizeof line, f))
+            if (sscanf(line, "VmHWM: %llu", &kib) == 1)
+                break;
+        fclose(f);
+    }
+    struct rusage usage;
+    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0)
+        kib = (unsigned long long)usage.ru_maxrss;
+    return (uint64_t)kib * 1024;
+}

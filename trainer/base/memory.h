@@ -1,0 +1,14 @@
+/* Host memory: 64-byte aligned, zeroed, counted. */
+#ifndef BL_BASE_MEMORY_H
+#define BL_BASE_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* n * size bytes, zeroed, 64-byte aligned (huge pages advised from 4 MiB on). NULL on overflow or
+ * when there is no memory. */
+void *bl_alloc(size_t n, size_t size);
+void bl_free(void *pointer);   /* NULL is fine; keeps errno */
+uint64_t bl_memory_peak(void); /* bytes, of the process (VmHWM) */
+
+#endif

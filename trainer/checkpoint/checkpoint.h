@@ -1,0 +1,82 @@
+/* Checkpoints: a folder <directory>/<step>/ with
+ *     model.safetensors             working weights by parameter name
+ *     optimizer-1-of-1.safetensors  "<param>.master" and "<param>.<state name>"
+ *     plugins.safetensors           no tensors; metadata "kind.name" -> state bytes in hex
+ *     state.json                    written last: step, sample, layout, XXH64 of the other files
+ *
+ * A folder becomes visible by one rename, after everything in it is on disk. Errors of reading have
+ * the code BL_EXIT_CHECKPOINT, errors of writing BL_EXIT_FAILED. */
+#ifndef BL_CHECKPOINT_CHECKPOINT_H
+#define BL_CHECKPOINT_CHECKPOINT_H
+
+#include <stdio.h>
+
+#include <ballast/tensor.h>
+
+#include "base/error.h"
+
+struct bl_checkpoint_plugin {
+    const char *key; /* "kind.name", unique */
+    const void *bytes;
+    uint64_t count;
+};
+
+struct bl_checkpoint_info {
+    uint64_t step;    /* updates done */
+    uint64_t sample;  /* next global sample */
+    uint64_t seed;    /* run.seed */
+    uint32_t attempt; /* that wrote it */
+    uint32_t ranks;   /* logical layout: W ... */
+    uint64_t micro;   /* ... and sequences per forward pass */
+};
+
+/* What is written. Tensors live on the CPU; dims are logical (no padding). A tensor with dtype
+ * BL_BF16 has 2-byte elements: fp32 storage of bf16 values is passed as BL_FP32. */
+struct bl_checkpoint {
+    struct bl_checkpoint_info info;
+    const struct bl_tensor *weights;
+    size_t weight_count;
+    const struct bl_tensor *states;
+    size_t state_count;
+    const struct bl_checkpoint_plugin *plugins;
+    size_t plugin_count;
+};
+
+/* Writes <directory>/.tmp-<attempt>-<step>, then renames it to <directory>/<step>; a folder of that
+ * name is replaced. Makes `directory`. Afterwards removes all but the `keep` newest steps (0: keeps
+ * all) and what killed attempts up to this one left behind. */
+int bl_checkpoint_write(const char *directory, const struct bl_checkpoint *c, uint64_t keep,
+                        struct bl_error *err);
+
+/* Step of the newest complete checkpoint in `directory`: 1 found, 0 none (also when there is no
+ * such directory), -1 error. */
+int bl_checkpoint_latest(const char *directory, uint64_t *step, struct bl_error *err);
+
+struct bl_checkpoint_reader;
+
+/* Opens the folder of one checkpoint. Everything is checked first: state.json, the checksums, every
+ * file's structure. */
+int bl_checkpoint_open(const char *path, struct bl_checkpoint_reader **out, struct bl_error *err);
+void bl_checkpoint_close(struct bl_checkpoint_reader *r);
+const struct bl_checkpoint_info *bl_checkpoint_info(const struct bl_checkpoint_reader *r);
+/* Copies into the data of the tensors given. Names, dtypes and shapes must be exactly those of the
+ * files; the error names the first difference and nothing has been copied then. Either array may be
+ * NULL with a count of 0: that file is not looked at. */
+int bl_checkpoint_read(const struct bl_checkpoint_reader *r, const struct bl_tensor *weights,
+                       size_t weight_count, const struct bl_tensor *states, size_t state_count,
+                       struct bl_error *err);
+/* State bytes of a plugin, owned by the reader; NULL when the checkpoint has none of that key. */
+const void *bl_checkpoint_plugin(const struct bl_checkpoint_reader *r, const char *key,
+                                 uint64_t *bytes);
+/* All keys, in the order they were written, to find those nobody asked for. */
+size_t bl_checkpoint_plugin_count(const struct bl_checkpoint_reader *r);
+const char *bl_checkpoint_plugin_key(const struct bl_checkpoint_reader *r, size_t i);
+
+/* Prints one line a tensor of two .safetensors files or checkpoint folders: identical, or the
+ * maximum and rms difference, or what is missing. *different: 0 when every bit is the same. */
+int bl_checkpoint_compare(const char *path_a, const char *path_b, FILE *out, int *different,
+                          struct bl_error *err);
+/* Prints name, shape, dtype, rms and mean of every tensor. */
+int bl_checkpoint_list(const char *path, FILE *out, struct bl_error *err);
+
+#endif

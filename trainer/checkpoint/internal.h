@@ -1,0 +1,15 @@
+/* Shared by the writer and the reader of checkpoints. */
+#ifndef BL_CHECKPOINT_INTERNAL_H
+#define BL_CHECKPOINT_INTERNAL_H
+
+#include <stdint.h>
+
+enum { BL_CHECKPOINT_FORMAT = 1 };
+enum { BL_FILE_MODEL, BL_FILE_OPTIMIZER, BL_FILE_PLUGINS, BL_FILE_COUNT };
+
+extern const char *const bl_checkpoint_files[BL_FILE_COUNT];
+
+/* XXH64 (seed 0) of a regular file; 0, or -1 with errno. */
+int bl_checkpoint_checksum(const char *path, uint64_t *out);
+
+#endif

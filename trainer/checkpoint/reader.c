@@ -1,0 +1,328 @@
+#include "checkpoint/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/strings.h"
+#include "checkpoint/internal.h"
+#include "checkpoint/safetensors.h"
+
+enum { STATE_LIMIT = 16 << 20 };
+
+struct plugin_state {
+    char *key;
+    unsigned char *bytes;
+    uint64_t count;
+};
+
+struct bl_checkpoint_reader {
+    char *path;
+    struct bl_checkpoint_info info;
+    struct bl_safetensors *files[BL_FILE_COUNT];
+    struct plugin_state *plugins;
+    size_t plugin_count;
+};
+
+static int get_integer(const json_t *object, const char *key, uint64_t limit, uint64_t *out)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        (uint64_t)json_integer_value(value) > limit)
+        return -1;
+    *out = (uint64_t)json_integer_value(value);
+    return 0;
+}
+
+static int get_decimal(const char *text, uint64_t *out)
+{
+    char *end;
+
+    if (!text || text[0] < '0' || text[0] > '9')
+        return -1;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return errno || *end ? -1 : 0;
+}
+
+static int read_info(struct bl_checkpoint_reader *r, const json_t *root, struct bl_error *err)
+{
+    const json_t *layout = json_object_get(root, "layout");
+    uint64_t format, attempt, ranks;
+
+    if (get_integer(root, "format", INT64_MAX, &format) != 0)
+        return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: no \"format\"", r->path);
+    if (format != BL_CHECKPOINT_FORMAT)
+        return bl_error_set(err, BL_EXIT_CHECKPOINT,
+                            "%s/state.json: format %" PRIu64 ", this program reads %d", r->path,
+                            format, BL_CHECKPOINT_FORMAT);
+    if (get_integer(root, "step", INT64_MAX, &r->info.step) != 0 ||
+        get_integer(root, "sample", INT64_MAX, &r->info.sample) != 0 ||
+        get_decimal(json_string_value(json_object_get(root, "seed")), &r->info.seed) != 0 ||
+        get_integer(root, "attempt", UINT32_MAX, &attempt) != 0 ||
+        get_integer(layout, "ranks", UINT32_MAX, &ranks) != 0 ||
+        get_integer(layout, "micro", INT64_MAX, &r->info.micro) != 0)
+        return bl_error_set(err, BL_EXIT_CHECKPOINT,
+                            "%s/state.json: step, sample, seed, attempt or layout is missing or "
+                            "out of range",
+                            r->path);
+    r->info.attempt = (uint32_t)attempt;
+    r->info.ranks = (uint32_t)ranks;
+    return 0;
+}
+
+static int check_file(const struct bl_checkpoint_reader *r, const json_t *root, int f,
+                      struct bl_error *err)
+{
+    const char *name = bl_checkpoint_files[f];
+    const char *wanted = json_string_value(json_object_get(json_object_get(root, "xxh64"), name));
+    char *path = bl_format("%s/%s", r->path, name), hex[24];
+    uint64_t sum;
+    int answer = -1;
+
+    if (!path)
+        return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
+    if (!wanted) {
+        bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: no checksum of %s", r->path, name);
+    } else if (bl_checkpoint_checksum(path, &sum) != 0) {
+        bl_error_set(err, BL_EXIT_CHECKPOINT, "%s: %s", path, strerror(errno));
+    } else {
+        snprintf(hex, sizeof(hex), "%016" PRIx64, sum);
+        if (strcmp(hex, wanted) != 0)
+            bl_error_set(err, BL_EXIT_CHECKPOINT,
+                         "%s: damaged: its XXH64 is %s, state.json says %.32s; use an older "
+                         "checkpoint",
+                         path, hex, wanted);
+        else
+            answer = 0;
+    }
+    free(path);
+    return answer;
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static int read_plugin(struct bl_checkpoint_reader *r, const char *key, struct bl_error *err)
+{
+    struct plugin_state *p = &r->plugins[r->plugin_count];
+    const char *hex = key ? bl_safetensors_metadata(r->files[BL_FILE_PLUGINS], key) : NULL;
+    size_t length = hex ? strlen(hex) : 1;
+
+    if (length % 2 != 0)
+        goto bad;
+    p->key = strdup(key);
+    p->bytes = malloc(length / 2 + 1);
+    r->plugin_count++;
+    if (!p->key || !p->bytes)
+        return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
+    for (size_t i = 0; i < length / 2; i++) {
+        int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
+        if (high < 0 || low < 0)
+            goto bad;
+        p->bytes[i] = (unsigned char)(high << 4 | low);
+    }
+    p->count = length / 2;
+    return 0;
+bad:
+    return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/%s: the state of %.200s is missing or no hex",
+                        r->path, bl_checkpoint_files[BL_FILE_PLUGINS], key ? key : "(no name)");
+}
+
+static int read_files(struct bl_checkpoint_reader *r, const json_t *root, struct bl_error *err)
+{
+    const json_t *keys = json_object_get(root, "plugins");
+
+    for (int f = 0; f < BL_FILE_COUNT; f++) {
+        char *path;
+        int opened;
+        if (check_file(r, root, f, err) != 0)
+            return -1;
+        path = bl_format("%s/%s", r->path, bl_checkpoint_files[f]);
+        opened = path ? bl_safetensors_open(path, &r->files[f], err)
+                      : bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
+        free(path);
+        if (opened != 0)
+            return -1;
+    }
+    if (!json_is_array(keys))
+        return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: no list \"plugins\"", r->path);
+    r->plugins = calloc(json_array_size(keys) + 1, sizeof(*r->plugins));
+    if (!r->plugins)
+        return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
+    for (size_t i = 0; i < json_array_size(keys); i++)
+        if (read_plugin(r, json_string_value(json_array_get(keys, i)), err) != 0)
+            return -1;
+    return 0;
+}
+
+int bl_checkpoint_open(const char *path, struct bl_checkpoint_reader **out, struct bl_error *err)
+{
+    struct bl_checkpoint_reader *r = calloc(1, sizeof(*r));
+    char *state = bl_format("%s/state.json", path), *text = NULL;
+    json_t *root = NULL;
+    json_error_t where;
+    size_t length;
+    int answer = -1;
+
+    if (!r || !state || !(r->path = strdup(path))) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
+        goto done;
+    }
+    if (bl_read_file(state, STATE_LIMIT, &text, &length, err) != 0) {
+        if (err)
+            err->code = BL_EXIT_CHECKPOINT;
+        goto done;
+    }
+    root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
+    if (!root) {
+        bl_error_set(err, BL_EXIT_CHECKPOINT, "%s:%d: %s", state, where.line, where.text);
+        goto done;
+    }
+    if (read_info(r, root, err) != 0 || read_files(r, root, err) != 0)
+        goto done;
+    *out = r;
+    answer = 0;
+done:
+    if (answer != 0)
+        bl_checkpoint_close(r);
+    json_decref(root);
+    free(text);
+    free(state);
+    return answer;
+}
+
+void bl_checkpoint_close(struct bl_checkpoint_reader *r)
+{
+    if (!r)
+        return;
+    for (int f = 0; f < BL_FILE_COUNT; f++)
+        bl_safetensors_close(r->files[f]);
+    for (size_t i = 0; i < r->plugin_count; i++) {
+        free(r->plugins[i].key);
+        free(r->plugins[i].bytes);
+    }
+    free(r->plugins);
+    free(r->path);
+    free(r);
+}
+
+const struct bl_checkpoint_info *bl_checkpoint_info(const struct bl_checkpoint_reader *r)
+{
+    return &r->info;
+}
+
+static const char *dtype_name(uint32_t dtype)
+{
+    return dtype == BL_FP32 ? "F32" : dtype == BL_FP64 ? "F64" : dtype == BL_BF16 ? "BF16" : "?";
+}
+
+/* "(50257, 768)"; buffer of at least 100 bytes. */
+static const char *shape_text(const struct bl_tensor *t, char *buffer)
+{
+    size_t n = 0;
+
+    buffer[n++] = '(';
+    for (uint32_t i = 0; i < t->ndim && i < 4; i++)
+        n += (size_t)sprintf(buffer + n, "%s%" PRIu64, i ? ", " : "", t->dims[i]);
+    buffer[n++] = ')';
+    buffer[n] = '\0';
+    return buffer;
+}
+
+static int match(const struct bl_checkpoint_reader *r, int f, const struct bl_tensor *wanted,
+                 size_t count, struct bl_error *err)
+{
+    const struct bl_safetensors *s = r->files[f];
+    const char *file = bl_checkpoint_files[f];
+    char a[100], b[100];
+
+    for (size_t i = 0; i < count; i++) {
+        const struct bl_tensor *w = &wanted[i], *t = bl_safetensors_find(s, w->name);
+        int same;
+        if (!t)
+            return bl_error_set(err, BL_EXIT_CHECKPOINT,
+                                "%s/%s: no tensor %s, which this model has; the configuration "
+                                "differs from the one that was saved",
+                                r->path, file, w->name);
+        same = t->ndim == w->ndim && t->count == w->count;
+        for (uint32_t d = 0; same && d < w->ndim; d++)
+            same = t->dims[d] == w->dims[d];
+        if (!same)
+            return bl_error_set(err, BL_EXIT_CHECKPOINT,
+                                "%s/%s: tensor %s is %s, this model needs %s", r->path, file,
+                                w->name, shape_text(t, a), shape_text(w, b));
+        if (t->dtype != w->dtype)
+            return bl_error_set(err, BL_EXIT_CHECKPOINT,
+                                "%s/%s: tensor %s is stored as %s, this run keeps it as %s",
+                                r->path, file, w->name, dtype_name(t->dtype), dtype_name(w->dtype));
+    }
+    if (bl_safetensors_count(s) == count)
+        return 0;
+    for (size_t i = 0; i < bl_safetensors_count(s); i++) {
+        const struct bl_tensor *t = bl_safetensors_tensor(s, i);
+        size_t k = 0;
+        while (k < count && strcmp(wanted[k].name, t->name) != 0)
+            k++;
+        if (k == count)
+            return bl_error_set(err, BL_EXIT_CHECKPOINT,
+                                "%s/%s: tensor %s, which this model does not have; the "
+                                "configuration differs from the one that was saved",
+                                r->path, file, t->name);
+    }
+    return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/%s: %zu tensors, %zu asked for", r->path, file,
+                        bl_safetensors_count(s), count);
+}
+
+static void copy(const struct bl_safetensors *s, const struct bl_tensor *to, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bytes = to[i].dtype == BL_FP64 ? 8 : to[i].dtype == BL_BF16 ? 2 : 4;
+        if (to[i].count > 0)
+            memcpy(to[i].data, bl_safetensors_find(s, to[i].name)->data, to[i].count * bytes);
+    }
+}
+
+int bl_checkpoint_read(const struct bl_checkpoint_reader *r, const struct bl_tensor *weights,
+                       size_t weight_count, const struct bl_tensor *states, size_t state_count,
+                       struct bl_error *err)
+{
+    if ((weights && match(r, BL_FILE_MODEL, weights, weight_count, err) != 0) ||
+        (states && match(r, BL_FILE_OPTIMIZER, states, state_count, err) != 0))
+        return -1;
+    if (weights)
+        copy(r->files[BL_FILE_MODEL], weights, weight_count);
+    if (states)
+        copy(r->files[BL_FILE_OPTIMIZER], states, state_count);
+    return 0;
+}
+
+const void *bl_checkpoint_plugin(const struct bl_checkpoint_reader *r, const char *key,
+                                 uint64_t *bytes)
+{
+    for (size_t i = 0; i < r->plugin_count; i++) {
+        if (strcmp(r->plugins[i].key, key) == 0) {
+            *bytes = r->plugins[i].count;
+            return r->plugins[i].bytes;
+        }
+    }
+    return NULL;
+}
+
+size_t bl_checkpoint_plugin_count(const struct bl_checkpoint_reader *r)
+{
+    return r->plugin_count;
+}
+
+const char *bl_checkpoint_plugin_key(const struct bl_checkpoint_reader *r, size_t i)
+{
+    return i < r->plugin_count ? r->plugins[i].key : NULL;
+}

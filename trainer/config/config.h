@@ -1,0 +1,103 @@
+/* The whole configuration: typed structs for the host's groups, lists of plugin instances.
+ *
+ * config/schema.c holds the host's option tables; they are the only list of keys. */
+#ifndef BL_CONFIG_CONFIG_H
+#define BL_CONFIG_CONFIG_H
+
+#include <ballast/plugin.h>
+
+#include "config/node.h"
+#include "config/options.h"
+
+struct bl_run_options {
+    const char *name, *dir;
+    int64_t seed, steps, eval_every, eval_tokens, checkpoint_every, keep, threads;
+    int32_t backend; /* CHOICE auto|cpu|cuda */
+};
+
+enum bl_norm_kind { BL_LAYERNORM, BL_RMSNORM };
+enum bl_placement { BL_PRE, BL_POST, BL_REORDERED, BL_PERI };
+enum bl_position { BL_LEARNED, BL_ROPE };
+enum bl_mlp { BL_GELU, BL_SWIGLU };
+enum bl_qk_norm { BL_QK_OFF, BL_QK_HEAD, BL_QK_FULL };
+enum bl_init { BL_INIT_NORMAL, BL_INIT_GPT2, BL_INIT_MITCHELL };
+
+struct bl_model_options { /* after bl_config_read: preset applied, zeros resolved */
+    const char *preset;
+    int64_t layers, width, heads, kv_heads, head_dim, mlp_width, context, vocab, vocab_multiple;
+    int32_t norm, norm_placement, position, mlp, qk_norm, tied, bias, embedding_norm, init;
+    double embedding_scale, logit_softcap, attention_softcap, init_std, norm_eps, rope_theta;
+};
+
+struct bl_data_options {
+    const char *source, *format;
+    struct bl_strings train, validation;
+};
+
+struct bl_batch_options {
+    int64_t tokens, sequences, micro;
+};
+
+struct bl_rule {
+    const char *match;
+    double lr_scale, weight_decay, eps; /* NaN: not set by this rule */
+};
+
+struct bl_optimizer_options {
+    double lr, weight_decay;
+};
+
+struct bl_schedule_options {
+    int64_t warmup;
+    int32_t convention; /* CHOICE next|inclusive|current|tenth */
+};
+
+struct bl_cluster_options {
+    int64_t emulate; /* 0 = the ranks there are */
+};
+
+/* One plugin as configured. In lists `every` is monitors' only (1 elsewhere). */
+struct bl_instance {
+    uint32_t kind;
+    const char *plugin; /* plugin name or path with '/' */
+    const char *name;   /* instance name: unique in its kind, default the plugin's */
+    int64_t every;
+    const struct bl_node *node;   /* the group it was written in; NULL when it is a default */
+    const char *const *host_keys; /* keys of that group which the host owns */
+};
+
+#define BL_DIAL_UNSET 0xffffffffu
+
+struct bl_config {
+    struct bl_node *root;
+    struct bl_run_options run;
+    struct bl_model_options model;
+    struct bl_data_options data;
+    struct bl_batch_options batch;
+    struct bl_optimizer_options optimizer;
+    struct bl_schedule_options schedule;
+    struct bl_cluster_options cluster;
+    struct bl_rule *rules;
+    size_t rule_count;
+    uint32_t dials[8][32]; /* written dials, BL_DIAL_UNSET elsewhere (enum bl_dial_value) */
+    struct bl_instance source, optimizer_plugin, schedule_plugin, precision_plugin;
+    struct bl_instance *regularizers, *guards, *monitors, *sinks;
+    size_t regularizer_count, guard_count, monitor_count, sink_count;
+    struct bl_strings plugin_path;
+    void *private_state;
+};
+
+/* File, overrides, host tables, presets, cross-checks that need no plugin. Leaves the keys of
+ * plugins for the plugin layer (bl_instance.node + host_keys). */
+int bl_config_read(const char *path, int overrides, char *const *override, struct bl_config **out,
+                   struct bl_error *err);
+void bl_config_free(struct bl_config *c);
+
+/* The effective configuration, complete and re-runnable: every host key and, through
+ * `instance_dump`, every plugin's keys. */
+typedef void bl_instance_dump_f(void *context, const struct bl_instance *i, int indent,
+                                struct bl_text *out);
+int bl_config_dump(const struct bl_config *c, bl_instance_dump_f *instance_dump, void *context,
+                   struct bl_text *out, struct bl_error *err);
+
+#endif

@@ -1,0 +1,141 @@
+#include "header.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/strings.h"
+
+void bl_dials_text(const struct bl_precision *p, uint32_t group, struct bl_text *out)
+{
+    const char *separator = " but ";
+    bl_text_add(out, "fp32, divide, all_reduce by alltoall, nearest");
+    for (uint32_t d = 0; d < BL_DIAL_COUNT; d++) {
+        uint32_t v = p->dial[group][d];
+        if (!bl_dial_applies(group, d) || v == bl_dial_default(d))
+            continue;
+        bl_text_add(out, "%s%s %s", separator, bl_dial_name(d), bl_dial_value_name(d, v));
+        separator = ", ";
+    }
+}
+
+static json_t *plugin_json(const struct bl_plugin_instance *i)
+{
+    char checksum[32];
+    snprintf(checksum, sizeof checksum, "%016llx",
+             (unsigned long long)bl_library_checksum(i->library));
+    json_t *j = json_object();
+    json_object_set_new(j, "kind", json_string(bl_kind_name(i->plugin->kind)));
+    json_object_set_new(j, "plugin", json_string(i->plugin->name));
+    json_object_set_new(j, "name", json_string(i->name));
+    json_object_set_new(j, "version", json_string(i->plugin->version));
+    json_object_set_new(j, "build", json_string(i->plugin->build));
+    json_object_set_new(j, "file", json_string(bl_library_path(i->library)));
+    json_object_set_new(j, "xxh64", json_string(checksum));
+    json_object_set_new(j, "null", json_boolean(i->null));
+    return j;
+}
+
+static json_t *plugins_json(const struct bl_setup *s)
+{
+    const struct bl_plugin_list *lists[] = {&s->regularizers, &s->guards, &s->monitors, &s->sinks};
+    const struct bl_plugin_instance *single[] = {s->train, s->precision, s->schedule, s->optimizer};
+    json_t *array = json_array();
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        json_array_append_new(array, plugin_json(single[i]));
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
+        for (size_t i = 0; i < lists[l]->count; i++)
+            json_array_append_new(array, plugin_json(lists[l]->items[i]));
+    }
+    return array;
+}
+
+static json_t *precision_json(const struct bl_precision *p)
+{
+    json_t *groups = json_object();
+    for (uint32_t g = 0; g < BL_GROUP_COUNT; g++) {
+        json_t *dials = json_object();
+        for (uint32_t d = 0; d < BL_DIAL_COUNT; d++) {
+            if (bl_dial_applies(g, d))
+                json_object_set_new(dials, bl_dial_name(d),
+                                    json_string(bl_dial_value_name(d, p->dial[g][d])));
+        }
+        json_object_set_new(groups, bl_group_name(g), dials);
+    }
+    return groups;
+}
+
+/* Parameters by their (lr_scale, weight_decay, eps): one object a group, names listed. */
+static json_t *decay_groups_json(const struct bl_setup *s, const struct bl_update_state *update)
+{
+    json_t *groups = json_array();
+    for (uint64_t i = 0; i < s->params.count; i++) {
+        const struct bl_update_effect *e = bl_update_effect(update, i);
+        json_t *found = NULL, *g;
+        size_t k;
+        json_array_foreach(groups, k, g)
+        {
+            if (json_integer_value(json_object_get(g, "rule")) == e->rule)
+                found = g;
+        }
+        if (found == NULL) {
+            found = json_object();
+            json_object_set_new(found, "rule", json_integer(e->rule));
+            json_object_set_new(found, "lr_scale", json_real(e->lr_scale));
+            json_object_set_new(found, "weight_decay", json_real(e->weight_decay));
+            if (!isnan(e->epsilon))
+                json_object_set_new(found, "eps", json_real(e->epsilon));
+            json_object_set_new(found, "parameters", json_array());
+            json_array_append_new(groups, found);
+        }
+        json_array_append_new(json_object_get(found, "parameters"),
+                              json_string(s->params.items[i].name));
+    }
+    return groups;
+}
+
+int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend,
+                    const struct bl_update_state *update, const char *path, struct bl_error *err)
+{
+    static const char *const conventions[] = {"next", "inclusive", "current", "tenth"};
+    char host[256] = "", abi[16];
+    gethostname(host, sizeof host - 1);
+    snprintf(abi, sizeof abi, "%d.%d", BL_ABI_MAJOR, BL_ABI_MINOR);
+    json_t *j = json_object();
+    json_object_set_new(j, "program", json_string("ballast " BL_VERSION));
+    json_object_set_new(j, "abi", json_string(abi));
+    json_object_set_new(j, "compiler", json_string(BL_BUILD_TEXT));
+    json_object_set_new(j, "host", json_string(host));
+    json_object_set_new(j, "device", json_string(backend->description));
+    json_object_set_new(j, "run", json_string(s->info.name));
+    json_object_set_new(j, "seed", json_integer((json_int_t)s->info.seed));
+    json_object_set_new(j, "steps", json_integer((json_int_t)s->info.steps));
+    json_object_set_new(j, "parameters", json_integer((json_int_t)s->info.parameters));
+    json_object_set_new(j, "vocab", json_integer((json_int_t)s->params.vocab));
+    json_object_set_new(j, "padded_vocab", json_integer((json_int_t)s->params.padded_vocab));
+    json_object_set_new(j, "tokens_per_update",
+                        json_integer((json_int_t)(s->info.sequences * s->info.context)));
+    json_object_set_new(j, "flops_per_token",
+                        json_real(bl_model_flops(&s->config->model, &s->params)));
+    json_object_set_new(j, "flops_formula", json_string("6 x matrix parameters + 6 L T H D"));
+    json_object_set_new(j, "world",
+                        json_pack("{s:i, s:i, s:i, s:I}", "ranks", (int)s->ranks, "processes", 1,
+                                  "emulated", (int)(s->ranks > 1), "micro",
+                                  (json_int_t)s->config->batch.micro));
+    json_object_set_new(j, "warmup_convention",
+                        json_string(conventions[s->config->schedule.convention]));
+    if (!isnan(s->train_info.entropy))
+        json_object_set_new(j, "source_entropy", json_real(s->train_info.entropy));
+    json_object_set_new(j, "precision", precision_json(&s->dials));
+    json_object_set_new(j, "decay_groups", decay_groups_json(s, update));
+    json_object_set_new(j, "plugins", plugins_json(s));
+    char *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    json_decref(j);
+    if (text == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED, "%s: out of memory", path);
+    int rc = bl_write_file(path, text, strlen(text), err);
+    free(text);
+    return rc;
+}

@@ -1,0 +1,40 @@
+/* Guards: decide, in config order, how much of a gradient or an update goes through. */
+#ifndef BALLAST_GUARD_H
+#define BALLAST_GUARD_H
+
+#include <ballast/plugin.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct bl_guard_input {
+    uint32_t size;
+    uint32_t reserved;
+    uint64_t step; /* 1-based */
+    double loss;   /* loss/total of the step */
+    double norm;   /* L2 norm over all parameters of what comes in, earlier scales included */
+    double learning_rate;
+};
+
+struct bl_verdict { /* arrives as skip = 0, scale = 1 */
+    uint32_t size;
+    uint32_t skip; /* 1: no update in this step; moments, weights, histories stay */
+    double scale;  /* multiplies the gradient or the update; >= 0 */
+};
+
+struct bl_guard_ops {
+    BL_COMMON_OPS;
+    /* The reduced gradient. May also change it in place through host->tensor; sets *changed = 1
+     * then, and the host measures the norm anew. */
+    int32_t (*gradient)(void *self, const struct bl_host *host, const struct bl_guard_input *in,
+                        struct bl_verdict *out, uint32_t *changed, struct bl_error *err);
+    /* The update w_new - w_old before it is written: costs the optimizer a second pass. */
+    int32_t (*update)(void *self, const struct bl_host *host, const struct bl_guard_input *in,
+                      struct bl_verdict *out, struct bl_error *err);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

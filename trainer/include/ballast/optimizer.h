@@ -1,0 +1,44 @@
+/* Optimizers: element-wise updates over ranges that the host hands out to its threads. */
+#ifndef BALLAST_OPTIMIZER_H
+#define BALLAST_OPTIMIZER_H
+
+#include <ballast/plugin.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One parameter in one update. Arrays are fp32 of `count` elements. */
+struct bl_update {
+    uint32_t size;
+    uint32_t reserved;
+    uint64_t step; /* 1-based count of updates that this parameter gets, for bias correction */
+    uint64_t count;
+    uint64_t key; /* random stream of the parameter */
+    float *weight;
+    const float *gradient; /* multiply by gradient_scale: guards scale lazily */
+    float *const *state;   /* state[i] (count,), zero at the start */
+    double gradient_scale;
+    double learning_rate; /* schedule x optimizer.lr x the rule's lr_scale */
+    double weight_decay;  /* after rules */
+    double epsilon;       /* of a rule; NaN: none, use the plugin's own */
+    double update_scale;  /* of an update guard; 1 when there is none */
+};
+
+struct bl_optimizer_ops {
+    BL_COMMON_OPS;
+    /* Number of fp32 state arrays per parameter, at most 8, and their names ("moment1"). */
+    uint32_t (*states)(const void *self);
+    const char *(*state_name)(const void *self, uint32_t i);
+    /* sum over [begin, end) of (w_new - w_old)^2 as apply with update_scale = 1 would make it,
+     * in index order, fp64; writes nothing. */
+    double (*prepare)(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end);
+    /* w_new = w_old + update_scale * (change); states advance as if update_scale were 1.
+     * One pass; the same bits on every instruction set. */
+    void (*apply)(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,67 @@
+/* argv -> command. The only file that prints errors or ends the process. */
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd.h"
+
+static const struct {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv, struct bl_error *err);
+} commands[] = {
+    {"train", "train what a config file says; KEY=VALUE overrides follow it", bl_cmd_train},
+    {"check", "load everything, train nothing, print what would run", bl_cmd_check},
+    {"plugins", "list plugins, or print the options of one", bl_cmd_plugins},
+    {"report", "draw the curves of runs: PNG figures and one HTML page", bl_cmd_report},
+    {"data", "make token shards from text", bl_cmd_data},
+    {"weights", "list the tensors of a checkpoint, or compare two", bl_cmd_weights},
+};
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: ballast COMMAND [ARGUMENT...]\n\n");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "\n`ballast COMMAND --help` says more. Exit codes: 0 done, 1 failed, 2 usage or\n"
+                 "configuration, 3 plugin refused, 4 data refused, 5 checkpoint refused,\n"
+                 "7 diverged, 75 stopped early with a checkpoint, 130 interrupted with a checkpoint.\n");
+}
+
+int main(int argc, char **argv)
+{
+    setlocale(LC_ALL, "C");
+    signal(SIGPIPE, SIG_IGN); /* a closed terminal or pipe is an error of one sink, not the end */
+    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
+        usage(stdout);
+        return BL_EXIT_DONE;
+    }
+    if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
+        printf("ballast %s (plugin ABI %d.%d)\n", BL_VERSION, BL_ABI_MAJOR, BL_ABI_MINOR);
+        return BL_EXIT_DONE;
+    }
+    if (argc < 2) {
+        usage(stderr);
+        return BL_EXIT_USAGE;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(argv[1], commands[i].name) != 0)
+            continue;
+        struct bl_error err = BL_ERROR_INIT;
+        int rc = commands[i].run(argc - 1, argv + 1, &err);
+        bl_log_progress("");
+        if (rc == 0 && fflush(stdout) != 0)
+            rc = bl_error_set(&err, BL_EXIT_FAILED, "standard output cannot be written");
+        if (rc == 0)
+            return BL_EXIT_DONE;
+        int code = err.code > 0 ? err.code : BL_EXIT_FAILED;
+        if (code == BL_EXIT_REQUEUE || code == BL_EXIT_INTERRUPTED)
+            bl_log(BL_LOG_INFO, "%s", err.text);
+        else
+            bl_log(BL_LOG_ERROR, "%s", err.text);
+        return code;
+    }
+    bl_log(BL_LOG_ERROR, "no command \"%s\"; `ballast --help` lists them", argv[1]);
+    return BL_EXIT_USAGE;
+}

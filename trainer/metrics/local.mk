@@ -1,0 +1,1 @@
+libtrainer_la_SOURCES += %D%/metrics.c %D%/metrics.h

@@ -1,0 +1,320 @@
+#include "setup.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "data/data.h"
+#include "update.h"
+
+static int load_list(struct bl_plugin_list *list, const struct bl_instance *configured, size_t n,
+                     const struct bl_config *c, struct bl_error *err)
+{
+    if (n == 0)
+        return 0;
+    list->items = bl_alloc(n, sizeof *list->items);
+    if (list->items == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        if (bl_instance_load(&configured[i], &c->plugin_path, &list->items[i], err) < 0)
+            return -1;
+        list->count++;
+    }
+    return 0;
+}
+
+static void free_list(struct bl_plugin_list *list)
+{
+    while (list->count > 0)
+        bl_instance_destroy(list->items[--list->count]);
+    bl_free(list->items);
+    list->items = NULL;
+}
+
+static int load_plugins(struct bl_setup *s, struct bl_error *err)
+{
+    const struct bl_config *c = s->config;
+    const struct bl_strings *path = &c->plugin_path;
+    if (bl_instance_load(&c->source, path, &s->train, err) < 0 ||
+        bl_instance_load(&c->precision_plugin, path, &s->precision, err) < 0 ||
+        bl_instance_load(&c->schedule_plugin, path, &s->schedule, err) < 0 ||
+        bl_instance_load(&c->optimizer_plugin, path, &s->optimizer, err) < 0 ||
+        load_list(&s->regularizers, c->regularizers, c->regularizer_count, c, err) < 0 ||
+        load_list(&s->guards, c->guards, c->guard_count, c, err) < 0 ||
+        load_list(&s->monitors, c->monitors, c->monitor_count, c, err) < 0 ||
+        load_list(&s->sinks, c->sinks, c->sink_count, c, err) < 0)
+        return -1;
+    /* A source that needs no files for training needs none for the held-out split. */
+    if (c->data.validation.count > 0 || c->data.train.count == 0)
+        return bl_instance_load(&c->source, path, &s->validation, err);
+    return 0;
+}
+
+/* Opens both splits; the vocabulary is what the config says, or else what the data says. */
+static int open_data(struct bl_setup *s, struct bl_error *err)
+{
+    struct bl_model_options *m = &s->config->model;
+    if (bl_instance_create(s->train, &s->services, err) < 0 ||
+        bl_data_open(s->train, &s->config->data, 0, &s->train_info, err) < 0)
+        return -1;
+    if (s->validation != NULL &&
+        (bl_instance_create(s->validation, &s->services, err) < 0 ||
+         bl_data_open(s->validation, &s->config->data, 1, &s->validation_info, err) < 0))
+        return -1;
+    if (m->vocab == 0) {
+        if (s->train_info.vocab == 0)
+            return bl_error_set(err, BL_EXIT_USAGE,
+                                "model.vocab is not set and the files of data.train do not say how "
+                                "many token ids there are; set it, e.g. model.vocab=256 for bytes");
+        m->vocab = (int64_t)s->train_info.vocab;
+    } else if (s->train_info.vocab > (uint64_t)m->vocab) {
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "model.vocab is %lld but source %s makes ids up to %llu; set "
+                            "model.vocab=%llu or leave it out",
+                            (long long)m->vocab, s->train->plugin->name,
+                            (unsigned long long)s->train_info.vocab - 1,
+                            (unsigned long long)s->train_info.vocab);
+    }
+    s->info.vocab = (uint64_t)m->vocab;
+    return 0;
+}
+
+int bl_dial_applies(uint32_t group, uint32_t dial)
+{
+    switch (dial) {
+    case BL_DIAL_LOGITS:
+    case BL_DIAL_DLOGITS:
+        return group == BL_GROUP_HEAD;
+    case BL_DIAL_ATTENTION_OUTPUT:
+        return group == BL_GROUP_MATRIX;
+    case BL_DIAL_ARITHMETIC:
+        return group == BL_GROUP_NORM;
+    default:
+        return dial < BL_DIAL_COUNT;
+    }
+}
+
+uint32_t bl_dial_default(uint32_t dial)
+{
+    switch (dial) {
+    case BL_DIAL_AVERAGE:
+        return BL_AVERAGE_DIVIDE;
+    case BL_DIAL_ALGORITHM:
+        return BL_ALGORITHM_ALLTOALL;
+    case BL_DIAL_COLLECTIVE:
+        return BL_COLLECTIVE_ALL_REDUCE;
+    case BL_DIAL_ROUNDING:
+    case BL_DIAL_SUM_ROUNDING:
+        return BL_ROUND_NEAREST;
+    default:
+        return BL_FP32;
+    }
+}
+
+static int fill_dials(struct bl_setup *s, struct bl_error *err)
+{
+    s->dials.size = sizeof s->dials;
+    for (uint32_t g = 0; g < BL_GROUP_COUNT; g++) {
+        for (uint32_t d = 0; d < BL_DIAL_COUNT; d++)
+            s->dials.dial[g][d] = bl_dial_default(d);
+    }
+    if (bl_instance_create(s->precision, &s->services, err) < 0)
+        return -1;
+    s->precision->ops.precision.fill(s->precision->self, &s->dials);
+    for (uint32_t g = 0; g < BL_GROUP_COUNT; g++) {
+        for (uint32_t d = 0; d < BL_DIAL_COUNT; d++) {
+            if (s->config->dials[g][d] != BL_DIAL_UNSET && bl_dial_applies(g, d))
+                s->dials.dial[g][d] = s->config->dials[g][d];
+            uint32_t v = s->dials.dial[g][d];
+            if (bl_dial_value_name(d, v) == NULL)
+                return bl_error_set(err, BL_EXIT_PLUGIN,
+                                    "precision plugin %s sets %s.%s to %u, which this program does "
+                                    "not know",
+                                    s->precision->plugin->name, bl_group_name(g), bl_dial_name(d), v);
+        }
+    }
+    /* The tied output matrix is the embedding: one tensor, one policy. */
+    if (s->config->model.tied) {
+        for (uint32_t d = 0; d < BL_DIAL_LOGITS; d++)
+            s->dials.dial[BL_GROUP_HEAD][d] = s->dials.dial[BL_GROUP_EMBEDDING][d];
+    }
+    return 0;
+}
+
+int bl_setup_make(const char *path, int overrides, char *const *override, struct bl_setup **out,
+                  struct bl_error *err)
+{
+    struct bl_setup *s = bl_alloc(1, sizeof *s);
+    if (s == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+    if (bl_config_read(path, overrides, override, &s->config, err) < 0)
+        goto fail;
+    const struct bl_config *c = s->config;
+    s->directory = bl_format("%s/%s", c->run.dir, c->run.name);
+    if (s->directory == NULL) {
+        bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+        goto fail;
+    }
+    s->ranks = c->cluster.emulate > 0 ? (uint64_t)c->cluster.emulate : 1;
+    s->info = (struct bl_run_info){
+        .size = sizeof s->info,
+        .tied = (uint32_t)c->model.tied,
+        .name = c->run.name,
+        .directory = s->directory,
+        .seed = (uint64_t)c->run.seed,
+        .steps = (uint64_t)c->run.steps,
+        .sequences = (uint64_t)c->batch.sequences,
+        .context = (uint64_t)c->model.context,
+        .vocab = (uint64_t)c->model.vocab,
+        .width = (uint64_t)c->model.width,
+        .layers = (uint64_t)c->model.layers,
+        .head = c->model.tied ? "embed.weight" : "head.weight",
+    };
+    s->services.info = &s->info;
+    s->services.device = BL_DEVICE_CPU;
+    s->services.ranks = 1;
+    if (load_plugins(s, err) < 0 || open_data(s, err) < 0 || fill_dials(s, err) < 0 ||
+        bl_params_make(&c->model, &s->params, err) < 0)
+        goto fail;
+    s->info.parameters = s->params.elements;
+    if (bl_instance_create(s->schedule, &s->services, err) < 0)
+        goto fail;
+    if (c->schedule.warmup > c->run.steps)
+        bl_log(BL_LOG_WARNING, "schedule.warmup = %lld is longer than run.steps = %lld",
+               (long long)c->schedule.warmup, (long long)c->run.steps);
+    *out = s;
+    return 0;
+fail:
+    bl_setup_free(s);
+    return -1;
+}
+
+static int create_list(const struct bl_plugin_list *list, const struct bl_services *services,
+                       struct bl_error *err)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        if (bl_instance_create(list->items[i], services, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int bl_setup_create(struct bl_setup *s, int sinks, struct bl_error *err)
+{
+    if (bl_instance_create(s->optimizer, &s->services, err) < 0 ||
+        create_list(&s->regularizers, &s->services, err) < 0 ||
+        create_list(&s->guards, &s->services, err) < 0 ||
+        create_list(&s->monitors, &s->services, err) < 0)
+        return -1;
+    return sinks ? create_list(&s->sinks, &s->services, err) : 0;
+}
+
+void bl_setup_free(struct bl_setup *s)
+{
+    if (s == NULL)
+        return;
+    free_list(&s->sinks);
+    free_list(&s->monitors);
+    free_list(&s->guards);
+    free_list(&s->regularizers);
+    bl_instance_destroy(s->optimizer);
+    bl_instance_destroy(s->schedule);
+    bl_instance_destroy(s->precision);
+    bl_instance_destroy(s->validation);
+    bl_instance_destroy(s->train);
+    bl_params_free(&s->params);
+    bl_config_free(s->config);
+    free(s->directory);
+    bl_free(s);
+}
+
+static const struct bl_plugin_instance *find_in(const struct bl_plugin_list *list,
+                                                const struct bl_instance *configured, size_t n,
+                                                const struct bl_instance *wanted)
+{
+    return wanted >= configured && wanted < configured + n
+               ? list->items[wanted - configured]
+               : NULL;
+}
+
+static void dump_instance(void *context, const struct bl_instance *i, int indent,
+                          struct bl_text *out)
+{
+    const struct bl_setup *s = context;
+    const struct bl_config *c = s->config;
+    const struct bl_plugin_instance *live = NULL;
+    if (i == &c->source)
+        live = s->train;
+    else if (i == &c->optimizer_plugin)
+        live = s->optimizer;
+    else if (i == &c->schedule_plugin)
+        live = s->schedule;
+    else if (i == &c->precision_plugin)
+        live = s->precision;
+    if (live == NULL)
+        live = find_in(&s->regularizers, c->regularizers, c->regularizer_count, i);
+    if (live == NULL)
+        live = find_in(&s->guards, c->guards, c->guard_count, i);
+    if (live == NULL)
+        live = find_in(&s->monitors, c->monitors, c->monitor_count, i);
+    if (live == NULL)
+        live = find_in(&s->sinks, c->sinks, c->sink_count, i);
+    if (live != NULL)
+        bl_instance_dump_options(live, indent, out);
+}
+
+int bl_setup_config_text(const struct bl_setup *s, struct bl_text *out, struct bl_error *err)
+{
+    return bl_config_dump(s->config, dump_instance, (void *)(uintptr_t)s, out, err);
+}
+
+double bl_setup_learning_rate(const struct bl_setup *s, uint64_t step)
+{
+    uint64_t update = step - 1, warmup = (uint64_t)s->config->schedule.warmup;
+    double factor;
+    if (update < warmup) {
+        factor = bl_warmup(s->config->schedule.convention, update, warmup);
+    } else {
+        struct bl_schedule_point p = {sizeof p, 0, update, warmup, s->info.steps};
+        factor = s->schedule->ops.schedule.factor(s->schedule->self, &p);
+    }
+    return s->config->optimizer.lr * factor;
+}
+
+const char *bl_group_name(uint32_t group)
+{
+    static const char *const names[BL_GROUP_COUNT] = {"matrix", "embedding", "norm", "head"};
+    return group < BL_GROUP_COUNT ? names[group] : NULL;
+}
+
+const char *bl_dial_name(uint32_t dial)
+{
+    static const char *const names[BL_DIAL_COUNT] = {
+        "compute",   "gradient",   "accumulate", "wire",     "sum",          "average",
+        "algorithm", "collective", "master",     "moments",  "rounding",     "sum_rounding",
+        "logits",    "dlogits",    "attention_output", "arithmetic"};
+    return dial < BL_DIAL_COUNT ? names[dial] : NULL;
+}
+
+const char *bl_dial_value_name(uint32_t dial, uint32_t value)
+{
+    static const char *const averages[] = {"divide", "divide_first", "premultiply", "predivide"};
+    switch (dial) {
+    case BL_DIAL_AVERAGE:
+        return value < 4 ? averages[value] : NULL;
+    case BL_DIAL_ALGORITHM:
+        return value == BL_ALGORITHM_ALLTOALL ? "alltoall" : NULL;
+    case BL_DIAL_COLLECTIVE:
+        return value == BL_COLLECTIVE_ALL_REDUCE ? "all_reduce" : NULL;
+    case BL_DIAL_ROUNDING:
+    case BL_DIAL_SUM_ROUNDING:
+        return value == BL_ROUND_NEAREST ? "nearest" : NULL;
+    case BL_DIAL_MASTER:
+    case BL_DIAL_MOMENTS:
+        return value == BL_FP32 ? "fp32" : NULL;
+    default:
+        return value == BL_FP32 ? "fp32" : value == BL_BF16 ? "bf16" : NULL;
+    }
+}

@@ -1,0 +1,364 @@
+#include "update.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+enum {
+    BLOCK = 4096,       /* elements of one partial sum */
+    BLOCKS_A_TASK = 16, /* of one call of the optimizer: 256 KiB of each array */
+    STATES = 8          /* at most, by the contract of bl_optimizer_ops.states */
+};
+
+double bl_warmup(int convention, uint64_t update, uint64_t warmup)
+{
+    if (update >= warmup)
+        return 1.0;
+    double u = (double)update, w = (double)warmup;
+    switch (convention) {
+    case BL_WARMUP_INCLUSIVE:
+        return (u + 1.0) / (w + 1.0);
+    case BL_WARMUP_CURRENT:
+        return u / w;
+    case BL_WARMUP_TENTH:
+        return 0.1 + 0.9 * u / w;
+    default:
+        return (u + 1.0) / w;
+    }
+}
+
+static int has_option(const struct bl_plugin *plugin, const char *key)
+{
+    for (const struct bl_option *o = plugin->options; o != NULL && o->key != NULL; o++)
+        if (strcmp(o->key, key) == 0)
+            return 1;
+    return 0;
+}
+
+static int check_rule(const struct bl_rule *r, size_t i, const struct bl_plugin *optimizer,
+                      struct bl_error *err)
+{
+    if (r->lr_scale < 0.0 || isinf(r->lr_scale))
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "optimizer.rules[%zu] \"%s\": lr_scale = %g, wants a finite number "
+                            ">= 0",
+                            i, r->match, r->lr_scale);
+    if (r->weight_decay < 0.0 || isinf(r->weight_decay))
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "optimizer.rules[%zu] \"%s\": weight_decay = %g, wants a finite "
+                            "number >= 0",
+                            i, r->match, r->weight_decay);
+    if (r->eps <= 0.0 || isinf(r->eps))
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "optimizer.rules[%zu] \"%s\": eps = %g, wants a finite number > 0", i,
+                            r->match, r->eps);
+    if (!isnan(r->eps) && optimizer != NULL && !has_option(optimizer, "eps"))
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "optimizer.rules[%zu] \"%s\" sets eps, but optimizer \"%s\" has no "
+                            "eps: remove it from the rule",
+                            i, r->match, optimizer->name);
+    return 0;
+}
+
+int bl_update_effects(const struct bl_params *params, const struct bl_rule *rules, size_t count,
+                      double weight_decay, const struct bl_plugin *optimizer,
+                      struct bl_update_effect *out, struct bl_error *err)
+{
+    for (size_t r = 0; r < count; r++)
+        if (check_rule(&rules[r], r, optimizer, err) != 0)
+            return -1;
+    for (uint64_t i = 0; i < params->count; i++) {
+        struct bl_update_effect e = {1.0, weight_decay, NAN, -1};
+        for (size_t r = 0; r < count && e.rule < 0; r++)
+            if (fnmatch(rules[r].match, params->items[i].name, 0) == 0)
+                e.rule = (int64_t)r;
+        if (e.rule >= 0) {
+            const struct bl_rule *r = &rules[e.rule];
+            e.lr_scale = isnan(r->lr_scale) ? 1.0 : r->lr_scale;
+            e.weight_decay = isnan(r->weight_decay) ? weight_decay : r->weight_decay;
+            e.epsilon = r->eps;
+        }
+        out[i] = e;
+    }
+    for (size_t r = 0; r < count; r++) {
+        int used = 0, matches = 0;
+        for (uint64_t i = 0; i < params->count; i++) {
+            used |= out[i].rule == (int64_t)r;
+            matches |= fnmatch(rules[r].match, params->items[i].name, 0) == 0;
+        }
+        if (!matches)
+            return bl_error_set(err, BL_EXIT_USAGE,
+                                "optimizer.rules[%zu] \"%s\" matches no parameter: `ballast "
+                                "check` lists their names",
+                                r, rules[r].match);
+        if (!used)
+            return bl_error_set(err, BL_EXIT_USAGE,
+                                "optimizer.rules[%zu] \"%s\" never applies, earlier rules match "
+                                "all of its parameters and the first match wins: move it up or "
+                                "remove it",
+                                r, rules[r].match);
+    }
+    return 0;
+}
+
+struct task { /* elements [begin, end) of one parameter; its first block in block_squares */
+    uint64_t param, begin, end, block;
+};
+
+struct bl_update_state {
+    struct bl_update_setup setup;
+    struct bl_update_effect *effects; /* (params->count) */
+    double *squares;                  /* (params->count) */
+    double *block_squares;            /* (blocks) */
+    struct task *tasks;
+    uint64_t task_count, steps;
+    uint32_t states;
+    float *state[STATES];
+
+    /* of the running prepare or apply */
+    double learning_rate, gradient_scale, update_scale;
+    int measure;
+};
+
+static void cut(struct bl_update_state *u)
+{
+    const struct bl_params *params = u->setup.params;
+    struct task *t = u->tasks;
+    uint64_t block = 0, size = (uint64_t)BLOCK * BLOCKS_A_TASK;
+    for (uint64_t p = 0; p < params->count; p++) {
+        uint64_t count = params->items[p].count;
+        for (uint64_t begin = 0; begin < count; begin += size) {
+            uint64_t end = count - begin < size ? count : begin + size;
+            *t++ = (struct task){p, begin, end, block};
+            block += (end - begin + BLOCK - 1) / BLOCK;
+        }
+    }
+}
+
+int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state **out,
+                   struct bl_error *err)
+{
+    const struct bl_params *params = setup->params;
+    const struct bl_plugin_instance *optimizer = setup->optimizer;
+    uint64_t tasks = 0, blocks = 0;
+    struct bl_update_state *u = bl_alloc(1, sizeof(*u));
+    if (u == NULL)
+        goto no_memory;
+    u->setup = *setup;
+    u->setup.rules = NULL;
+    for (uint64_t p = 0; p < params->count; p++) {
+        uint64_t n = (params->items[p].count + BLOCK - 1) / BLOCK;
+        blocks += n;
+        tasks += (n + BLOCKS_A_TASK - 1) / BLOCKS_A_TASK;
+    }
+    u->task_count = tasks;
+    u->effects = bl_alloc(params->count + 1, sizeof(*u->effects));
+    u->squares = bl_alloc(params->count + 1, sizeof(*u->squares));
+    u->block_squares = bl_alloc(blocks + 1, sizeof(*u->block_squares));
+    u->tasks = bl_alloc(tasks + 1, sizeof(*u->tasks));
+    if (u->effects == NULL || u->squares == NULL || u->block_squares == NULL || u->tasks == NULL)
+        goto no_memory;
+    if (bl_update_effects(params, setup->rules, setup->rule_count, setup->weight_decay,
+                          optimizer->plugin, u->effects, err) != 0)
+        goto fail;
+    u->states = optimizer->ops.optimizer.states(optimizer->self);
+    if (u->states > STATES) {
+        bl_error_set(err, BL_EXIT_PLUGIN,
+                     "optimizer \"%s\" wants %" PRIu32 " state arrays, at most %d are allowed: "
+                     "the plugin is broken",
+                     optimizer->name, u->states, STATES);
+        u->states = 0;
+        goto fail;
+    }
+    for (uint32_t i = 0; i < u->states; i++) {
+        u->state[i] = bl_alloc(params->floats, sizeof(float));
+        if (u->state[i] == NULL)
+            goto no_memory;
+    }
+    for (uint64_t p = 0; p < params->count; p++)
+        u->squares[p] = NAN;
+    cut(u);
+    *out = u;
+    return 0;
+
+no_memory:
+    bl_error_set(err, BL_EXIT_FAILED,
+                 "no memory for the optimizer's state of %" PRIu64 " parameters", params->elements);
+fail:
+    bl_update_free(u);
+    return -1;
+}
+
+void bl_update_free(struct bl_update_state *u)
+{
+    if (u == NULL)
+        return;
+    for (uint32_t i = 0; i < STATES; i++)
+        bl_free(u->state[i]);
+    bl_free(u->tasks);
+    bl_free(u->block_squares);
+    bl_free(u->squares);
+    bl_free(u->effects);
+    bl_free(u);
+}
+
+/* The plugin's view of a parameter; state holds its pointers and must outlive *out. */
+static void view(const struct bl_update_state *u, uint64_t p, float *state[STATES],
+                 struct bl_update *out)
+{
+    const struct bl_param *param = &u->setup.params->items[p];
+    const struct bl_update_effect *e = &u->effects[p];
+    for (uint32_t i = 0; i < u->states; i++)
+        state[i] = u->state[i] + param->offset;
+    *out = (struct bl_update){
+        .size = sizeof(*out),
+        .step = u->steps + 1,
+        .count = param->count,
+        .key = param->key,
+        .weight = u->setup.weights + param->offset,
+        .gradient = u->setup.gradients + param->offset,
+        .state = state,
+        .gradient_scale = u->gradient_scale,
+        .learning_rate = u->learning_rate * e->lr_scale,
+        .weight_decay = e->weight_decay,
+        .epsilon = e->epsilon,
+        .update_scale = u->update_scale,
+    };
+}
+
+static void prepare_task(void *argument, uint64_t i)
+{
+    struct bl_update_state *u = argument;
+    const struct task *t = &u->tasks[i];
+    const struct bl_plugin_instance *optimizer = u->setup.optimizer;
+    float *state[STATES] = {NULL};
+    struct bl_update v;
+    view(u, t->param, state, &v);
+    uint64_t block = t->block;
+    for (uint64_t at = t->begin; at < t->end; at += BLOCK) {
+        uint64_t end = t->end - at < BLOCK ? t->end : at + BLOCK;
+        u->block_squares[block++] = optimizer->ops.optimizer.prepare(optimizer->self, &v, at, end);
+    }
+}
+
+static void apply_task(void *argument, uint64_t i)
+{
+    struct bl_update_state *u = argument;
+    const struct task *t = &u->tasks[i];
+    const struct bl_plugin_instance *optimizer = u->setup.optimizer;
+    float *state[STATES] = {NULL}, old[BLOCK];
+    struct bl_update v;
+    view(u, t->param, state, &v);
+    if (!u->measure) {
+        optimizer->ops.optimizer.apply(optimizer->self, &v, t->begin, t->end);
+        return;
+    }
+    uint64_t block = t->block;
+    for (uint64_t at = t->begin; at < t->end; at += BLOCK) {
+        uint64_t n = t->end - at < BLOCK ? t->end - at : BLOCK;
+        const float *now = v.weight + at;
+        double sum = 0.0;
+        memcpy(old, now, n * sizeof(float));
+        optimizer->ops.optimizer.apply(optimizer->self, &v, at, at + n);
+        for (uint64_t k = 0; k < n; k++) {
+            double d = (double)now[k] - (double)old[k];
+            sum += d * d;
+        }
+        u->block_squares[block++] = sum;
+    }
+}
+
+static void run(struct bl_update_state *u, void (*body)(void *, uint64_t))
+{
+    struct bl_backend *b = u->setup.backend;
+    if (b != NULL)
+        b->ops->parallel_for(b, u->task_count, body, u);
+    else
+        for (uint64_t i = 0; i < u->task_count; i++)
+            body(u, i);
+}
+
+static double add_blocks(struct bl_update_state *u)
+{
+    const struct bl_params *params = u->setup.params;
+    double total = 0.0;
+    uint64_t block = 0;
+    for (uint64_t p = 0; p < params->count; p++) {
+        uint64_t n = (params->items[p].count + BLOCK - 1) / BLOCK;
+        double sum = 0.0;
+        for (uint64_t i = 0; i < n; i++)
+            sum += u->block_squares[block++];
+        u->squares[p] = sum;
+        total += sum;
+    }
+    return total;
+}
+
+double bl_update_prepare(struct bl_update_state *u, double learning_rate, double gradient_scale)
+{
+    u->learning_rate = learning_rate;
+    u->gradient_scale = gradient_scale;
+    u->update_scale = 1.0;
+    run(u, prepare_task);
+    return add_blocks(u);
+}
+
+void bl_update_apply(struct bl_update_state *u, double learning_rate, double gradient_scale,
+                     double update_scale, int measure)
+{
+    u->learning_rate = learning_rate;
+    u->gradient_scale = gradient_scale;
+    u->update_scale = update_scale;
+    u->measure = measure;
+    run(u, apply_task);
+    u->steps++;
+    if (measure)
+        add_blocks(u);
+    if (u->setup.refresh != NULL)
+        u->setup.refresh(u->setup.refresh_context, 0, u->setup.params->floats);
+}
+
+double bl_update_squares(const struct bl_update_state *u, uint64_t i)
+{
+    return i < u->setup.params->count ? u->squares[i] : NAN;
+}
+
+void bl_update_skip(struct bl_update_state *u)
+{
+    for (uint64_t p = 0; p < u->setup.params->count; p++)
+        u->squares[p] = 0.0;
+}
+
+uint64_t bl_update_steps(const struct bl_update_state *u)
+{
+    return u->steps;
+}
+
+void bl_update_set_steps(struct bl_update_state *u, uint64_t steps)
+{
+    u->steps = steps;
+}
+
+uint32_t bl_update_states(const struct bl_update_state *u)
+{
+    return u->states;
+}
+
+const char *bl_update_state_name(const struct bl_update_state *u, uint32_t i)
+{
+    const struct bl_plugin_instance *optimizer = u->setup.optimizer;
+    return i < u->states ? optimizer->ops.optimizer.state_name(optimizer->self, i) : NULL;
+}
+
+float *bl_update_array(struct bl_update_state *u, uint32_t i)
+{
+    return i < u->states ? u->state[i] : NULL;
+}
+
+const struct bl_update_effect *bl_update_effect(const struct bl_update_state *u, uint64_t i)
+{
+    return &u->effects[i];
+}

@@ -1,0 +1,80 @@
+/* The optimizer step as the host does it: rules, optimizer state, blocks, the working copy. And the
+ * warmup, which is the host's part of the learning rate. */
+#ifndef BL_UPDATE_H
+#define BL_UPDATE_H
+
+#include "model/model.h"
+#include "plugin/host.h"
+
+/* Factor of the peak learning rate in update u < warmup (0-based); convention: enum below, in the
+ * order of bl_schedule_options.convention. 1 for u >= warmup. */
+enum bl_warmup_convention {
+    BL_WARMUP_NEXT = 0,      /* (u + 1) / w: the first update moves, update w - 1 is at the peak */
+    BL_WARMUP_INCLUSIVE = 1, /* (u + 1) / (w + 1) */
+    BL_WARMUP_CURRENT = 2,   /* u / w: the first update has learning rate 0 */
+    BL_WARMUP_TENTH = 3      /* 0.1 + 0.9 u / w */
+};
+double bl_warmup(int convention, uint64_t update, uint64_t warmup);
+
+/* What the rules make of one parameter. */
+struct bl_update_effect {
+    double lr_scale, weight_decay;
+    double epsilon; /* NaN: the optimizer's own */
+    int64_t rule;   /* index of the rule that matched, -1 = none */
+};
+
+/* Fills out (params->count). Rules are fnmatch patterns on names, the first match wins; without one
+ * a parameter has lr_scale 1 and `weight_decay`, norm gains and biases too. Refused with code
+ * BL_EXIT_USAGE: a rule that no parameter is left for, a negative lr_scale or weight_decay, an eps
+ * that is not above 0 or that `optimizer` (NULL: not checked) has no option "eps" for. */
+int bl_update_effects(const struct bl_params *params, const struct bl_rule *rules, size_t count,
+                      double weight_decay, const struct bl_plugin *optimizer,
+                      struct bl_update_effect *out, struct bl_error *err);
+
+struct bl_update_setup { /* everything outlives the state but the rules */
+    const struct bl_params *params;
+    float *weights;         /* (params->floats) master */
+    const float *gradients; /* (params->floats) reduced */
+    const struct bl_rule *rules;
+    size_t rule_count;
+    double weight_decay;
+    struct bl_plugin_instance *optimizer; /* created */
+    struct bl_backend *backend;           /* its threads; NULL = the calling thread */
+    /* Working copy := rounded master; called once at the end of an apply, from the calling thread,
+     * for the whole arena. NULL = there is no copy. */
+    void (*refresh)(void *context, uint64_t offset, uint64_t count);
+    void *refresh_context;
+};
+
+struct bl_update_state;
+
+/* State arenas are allocated here, zeroed, and never again. */
+int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state **out,
+                   struct bl_error *err);
+void bl_update_free(struct bl_update_state *u); /* NULL is fine */
+
+/* The squared norm of the update as update_scale = 1 would make it, over all parameters; writes
+ * nothing but the per-parameter squares. Sums: fp64, blocks of 4096 elements of one parameter, in
+ * index order: the same bits for any number of threads. */
+double bl_update_prepare(struct bl_update_state *u, double learning_rate, double gradient_scale);
+/* One update of every parameter; the step count goes up by one. measure = 1 fills the per-parameter
+ * squares with those of w_new - w_old as written, in the same pass. */
+void bl_update_apply(struct bl_update_state *u, double learning_rate, double gradient_scale,
+                     double update_scale, int measure);
+/* ||update||^2 of parameter i as last prepared or measured; NaN before that. */
+double bl_update_squares(const struct bl_update_state *u, uint64_t i);
+/* The squares of a step without an update: all 0. */
+void bl_update_skip(struct bl_update_state *u);
+
+/* Updates made so far; the bias correction of the next one uses steps + 1. Set at a resume. */
+uint64_t bl_update_steps(const struct bl_update_state *u);
+void bl_update_set_steps(struct bl_update_state *u, uint64_t steps);
+
+/* State arrays for checkpoints and host->tensor: arena (params->floats) and name. */
+uint32_t bl_update_states(const struct bl_update_state *u);
+const char *bl_update_state_name(const struct bl_update_state *u, uint32_t i);
+float *bl_update_array(struct bl_update_state *u, uint32_t i);
+
+const struct bl_update_effect *bl_update_effect(const struct bl_update_state *u, uint64_t i);
+
+#endif
