@@ -14,3 +14,5 @@ AM_TESTS_ENVIRONMENT = \
     top_srcdir='$(top_srcdir)'; top_builddir='$(top_builddir)'; \
     BALLAST_PLUGIN_PATH='$(abs_top_builddir)/plugins/.libs'; \
     export top_srcdir top_builddir BALLAST_PLUGIN_PATH;
+EXTRA_DIST += %D%/bench/A.cfg %D%/bench/B.cfg %D%/bench/C.cfg %D%/bench/README.md %D%/bench/peer.py \
+    %D%/bench/run.sh

@@ -3,12 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/strings.h"
 #include "cmd.h"
 #include "header.h"
 #include "setup.h"
-#include "update.h"
 
 static void print_plugin(const struct bl_plugin_instance *i)
 {
@@ -30,18 +28,13 @@ static void print_plugins(const struct bl_setup *s)
     }
 }
 
-static int print_parameters(const struct bl_setup *s, struct bl_error *err)
+static void print_parameters(const struct bl_setup *s)
 {
     const struct bl_params *p = &s->params;
-    struct bl_update_effect *effects = bl_alloc(p->count, sizeof *effects);
-    if (effects == NULL)
-        return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    int rc = bl_update_effects(p, s->config->rules, s->config->rule_count,
-                               s->config->optimizer.weight_decay, s->optimizer->plugin, effects, err);
-    if (rc == 0)
-        printf("\n# parameters\n  %-34s %-16s %-10s %-22s %-8s %s\n", "name", "shape", "group",
-               "init", "lr x", "decay");
-    for (uint64_t i = 0; rc == 0 && i < p->count; i++) {
+    const struct bl_update_effect *effects = s->effects;
+    printf("\n# parameters\n  %-34s %-16s %-10s %-22s %-8s %s\n", "name", "shape", "group", "init",
+           "lr x", "decay");
+    for (uint64_t i = 0; i < p->count; i++) {
         const struct bl_param *q = &p->items[i];
         char shape[48], init[64];
         if (q->ndim > 1)
@@ -61,8 +54,6 @@ static int print_parameters(const struct bl_setup *s, struct bl_error *err)
             printf("  eps %g", effects[i].epsilon);
         printf("\n");
     }
-    bl_free(effects);
-    return rc;
 }
 
 static void print_precision(const struct bl_setup *s)
@@ -89,8 +80,8 @@ static int print_memory(const struct bl_setup *s, struct bl_error *err)
     struct bl_model *model = NULL;
     if (bl_backend_cpu((uint32_t)s->config->run.threads, "auto", &backend, err) < 0)
         return -1;
-    int rc = bl_model_make(backend, &s->config->model, &s->dials,
-                           (uint64_t)s->config->batch.micro, &model, err);
+    int rc = bl_model_make(backend, &s->config->model, &s->dials, (uint64_t)s->config->batch.micro,
+                           &model, err);
     if (rc == 0) {
         double arena = (double)s->params.floats * sizeof(float);
         double states = arena * s->optimizer->ops.optimizer.states(s->optimizer->self);
@@ -120,8 +111,9 @@ static void print_work(const struct bl_setup *s)
     printf("  parameters                 %llu (%s), vocabulary %llu padded to %llu\n",
            (unsigned long long)s->params.elements, bl_human((double)s->params.elements, a),
            (unsigned long long)s->params.vocab, (unsigned long long)s->params.padded_vocab);
-    printf("  tokens per update          %llu = %llu sequences x %llu\n", (unsigned long long)tokens,
-           (unsigned long long)s->info.sequences, (unsigned long long)s->info.context);
+    printf("  tokens per update          %llu = %llu sequences x %llu\n",
+           (unsigned long long)tokens, (unsigned long long)s->info.sequences,
+           (unsigned long long)s->info.context);
     printf("  layout                     %llu ranks x %llu micro-batches of %lld sequences\n",
            (unsigned long long)s->ranks,
            (unsigned long long)(s->info.sequences / s->ranks / (uint64_t)s->config->batch.micro),
@@ -135,15 +127,17 @@ static void print_work(const struct bl_setup *s)
            bl_human(flops * (double)tokens * (double)s->info.steps, c));
     if (!isnan(s->train_info.entropy))
         printf("  entropy of the source      %.6f nats a token\n", s->train_info.entropy);
-    printf("  learning rate              first %g, peak %g, last %g\n", bl_setup_learning_rate(s, 1),
-           s->config->optimizer.lr, bl_setup_learning_rate(s, s->info.steps));
+    printf("  learning rate              first %g, peak %g, last %g\n",
+           bl_setup_learning_rate(s, 1), s->config->optimizer.lr,
+           bl_setup_learning_rate(s, s->info.steps));
 }
 
 int bl_cmd_check(int argc, char **argv, struct bl_error *err)
 {
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         puts("usage: ballast check CONFIG [KEY=VALUE...]\n\n"
-             "Loads what `ballast train` would load and prints the effective configuration, plugins,\n"
+             "Loads what `ballast train` would load and prints the effective configuration, "
+             "plugins,\n"
              "parameter table, precision, work and memory. Trains and writes nothing.");
         return 0;
     }
@@ -160,8 +154,7 @@ int bl_cmd_check(int argc, char **argv, struct bl_error *err)
         goto done;
     printf("# effective configuration\n%s", text.text);
     print_plugins(s);
-    if (print_parameters(s, err) < 0)
-        goto done;
+    print_parameters(s);
     print_precision(s);
     print_work(s);
     rc = print_memory(s, err);

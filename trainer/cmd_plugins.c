@@ -1,4 +1,5 @@
-/* ballast plugins: what can be loaded, and the option table of one, straight from its descriptor. */
+/* ballast plugins: what can be loaded, and the option table of one, straight from its descriptor.
+ */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

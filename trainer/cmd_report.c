@@ -8,7 +8,8 @@ int bl_cmd_report(int argc, char **argv, struct bl_error *err)
 {
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         puts("usage: ballast report RUN...\n\n"
-             "RUN is the directory of a run, e.g. runs/demo. Draws figures (PNG) in RUN/figures and\n"
+             "RUN is the directory of a run, e.g. runs/demo. Draws figures (PNG) in RUN/figures "
+             "and\n"
              "writes RUN/report.html, one page with everything in it. Needs gnuplot.");
         return 0;
     }

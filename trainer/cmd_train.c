@@ -8,10 +8,12 @@ int bl_cmd_train(int argc, char **argv, struct bl_error *err)
 {
     int fresh = 0, first = 1;
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        puts("usage: ballast train [--fresh] CONFIG [KEY=VALUE...]\n\n"
-             "Trains what CONFIG says in <run.dir>/<run.name>. A run that has a checkpoint goes on\n"
-             "from it; --fresh removes what is there and starts over. Overrides are written like the\n"
-             "config: optimizer.lr=3e-3 run.seed=7 regularizers[0].coefficient=1e-3");
+        puts(
+            "usage: ballast train [--fresh] CONFIG [KEY=VALUE...]\n\n"
+            "Trains what CONFIG says in <run.dir>/<run.name>. A run that has a checkpoint goes on\n"
+            "from it; --fresh removes what is there and starts over. Overrides are written like "
+            "the\n"
+            "config: optimizer.lr=3e-3 run.seed=7 regularizers[0].coefficient=1e-3");
         return 0;
     }
     if (argc > 1 && strcmp(argv[1], "--fresh") == 0) {

@@ -68,11 +68,11 @@ static json_t *precision_json(const struct bl_precision *p)
 }
 
 /* Parameters by their (lr_scale, weight_decay, eps): one object a group, names listed. */
-static json_t *decay_groups_json(const struct bl_setup *s, const struct bl_update_state *update)
+static json_t *decay_groups_json(const struct bl_setup *s)
 {
     json_t *groups = json_array();
     for (uint64_t i = 0; i < s->params.count; i++) {
-        const struct bl_update_effect *e = bl_update_effect(update, i);
+        const struct bl_update_effect *e = &s->effects[i];
         json_t *found = NULL, *g;
         size_t k;
         json_array_foreach(groups, k, g)
@@ -96,8 +96,8 @@ static json_t *decay_groups_json(const struct bl_setup *s, const struct bl_updat
     return groups;
 }
 
-int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend,
-                    const struct bl_update_state *update, const char *path, struct bl_error *err)
+int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend, const char *path,
+                    struct bl_error *err)
 {
     static const char *const conventions[] = {"next", "inclusive", "current", "tenth"};
     char host[256] = "", abi[16];
@@ -129,7 +129,7 @@ int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend,
     if (!isnan(s->train_info.entropy))
         json_object_set_new(j, "source_entropy", json_real(s->train_info.entropy));
     json_object_set_new(j, "precision", precision_json(&s->dials));
-    json_object_set_new(j, "decay_groups", decay_groups_json(s, update));
+    json_object_set_new(j, "decay_groups", decay_groups_json(s));
     json_object_set_new(j, "plugins", plugins_json(s));
     char *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(j);

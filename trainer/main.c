@@ -24,9 +24,10 @@ static void usage(FILE *out)
     fprintf(out, "usage: ballast COMMAND [ARGUMENT...]\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "\n`ballast COMMAND --help` says more. Exit codes: 0 done, 1 failed, 2 usage or\n"
-                 "configuration, 3 plugin refused, 4 data refused, 5 checkpoint refused,\n"
-                 "7 diverged, 75 stopped early with a checkpoint, 130 interrupted with a checkpoint.\n");
+    fprintf(out,
+            "\n`ballast COMMAND --help` says more. Exit codes: 0 done, 1 failed, 2 usage or\n"
+            "configuration, 3 plugin refused, 4 data refused, 5 checkpoint refused,\n"
+            "7 diverged, 75 stopped early with a checkpoint, 130 interrupted with a checkpoint.\n");
 }
 
 int main(int argc, char **argv)

@@ -94,10 +94,9 @@ static int make_arrays(struct bl_run *r, struct bl_error *err)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory for the batch and its gradients");
     if (bl_rows_make(rows, needs_pz(r), has_transforms(r), &r->rows, err) < 0)
         return -1;
-    return s->validation != NULL
-               ? bl_rows_make((uint64_t)s->config->batch.micro * s->info.context, 0, 0,
-                              &r->eval_rows, err)
-               : 0;
+    return s->validation != NULL ? bl_rows_make((uint64_t)s->config->batch.micro * s->info.context,
+                                                0, 0, &r->eval_rows, err)
+                                 : 0;
 }
 
 static int run_make(struct bl_run *r, struct bl_error *err)
@@ -114,9 +113,10 @@ static int run_make(struct bl_run *r, struct bl_error *err)
                              s->info.sequences * s->info.context, &r->regularizers, err) < 0)
         return -1;
     if (s->info.tied && bl_regularizers_has_project_grad(r->regularizers))
-        return bl_error_set(err, BL_EXIT_USAGE,
-                            "a regularizer projects the head's gradient, which needs an untied head; "
-                            "set model.tied = false");
+        return bl_error_set(
+            err, BL_EXIT_USAGE,
+            "a regularizer projects the head's gradient, which needs an untied head; "
+            "set model.tied = false");
     r->reduce = (struct bl_reduce){r->backend, &s->params, &s->dials, s->ranks};
     if (bl_reduce_check(&r->reduce, err) < 0 || make_arrays(r, err) < 0)
         return -1;
@@ -151,7 +151,7 @@ static int start(struct bl_run *r, struct bl_error *err)
     char *path = bl_format("%s/header.json", r->directory.path);
     if (path == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    int rc = bl_header_write(s, r->backend, r->update, path, err);
+    int rc = bl_header_write(s, r->backend, path, err);
     free(path);
     return rc;
 }
@@ -161,7 +161,8 @@ static void announce(const struct bl_run *r)
     const struct bl_setup *s = r->s;
     char parameters[32], tokens[32];
     bl_log(BL_LOG_INFO, "%s", r->backend->description);
-    bl_log(BL_LOG_INFO, "%s: %s parameters, %s tokens a step, %llu ranks x micro %lld, vocabulary %llu",
+    bl_log(BL_LOG_INFO,
+           "%s: %s parameters, %s tokens a step, %llu ranks x micro %lld, vocabulary %llu",
            r->directory.path, bl_human((double)s->params.elements, parameters),
            bl_human((double)(s->info.sequences * s->info.context), tokens),
            (unsigned long long)s->ranks, (long long)s->config->batch.micro,

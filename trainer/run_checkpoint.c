@@ -116,9 +116,10 @@ static int save_instance(struct bl_plugin_instance *i, void *context, struct bl_
     uint64_t got = i->ops.common.save(i->self, buffer, bytes);
     saved->items[saved->count++] = (struct bl_checkpoint_plugin){key, buffer, bytes};
     if (got != bytes)
-        return bl_error_set(err, BL_EXIT_FAILED,
-                            "plugin %s: save wants %llu bytes, then %llu; its state changed between",
-                            i->name, (unsigned long long)bytes, (unsigned long long)got);
+        return bl_error_set(
+            err, BL_EXIT_FAILED,
+            "plugin %s: save wants %llu bytes, then %llu; its state changed between", i->name,
+            (unsigned long long)bytes, (unsigned long long)got);
     return 0;
 }
 
@@ -136,6 +137,7 @@ static struct bl_checkpoint_info info_of(const struct bl_run *r)
     const struct bl_setup *s = r->s;
     return (struct bl_checkpoint_info){
         .step = r->step,
+        .updates = bl_update_steps(r->update),
         .sample = r->step * s->info.sequences,
         .seed = s->info.seed,
         .attempt = r->directory.attempt,
@@ -189,7 +191,8 @@ static int load_instance(struct bl_plugin_instance *i, void *context, struct bl_
     int rc;
     if (data == NULL)
         rc = bl_error_set(err, BL_EXIT_CHECKPOINT,
-                          "the checkpoint has no state of %s; it was written without that plugin", key);
+                          "the checkpoint has no state of %s; it was written without that plugin",
+                          key);
     else if (i->ops.common.load == NULL)
         rc = bl_error_set(err, BL_EXIT_CHECKPOINT, "plugin %s saves state but cannot load it", key);
     else {
@@ -274,11 +277,11 @@ int bl_run_resume(struct bl_run *r, struct bl_error *err)
         check_layout(r, bl_checkpoint_info(reader), path, err) < 0 ||
         views_make(r, &v, NULL, err) < 0 ||
         bl_checkpoint_read(reader, NULL, 0, v.states, v.state_count, err) < 0 ||
-        check_no_orphans(r, reader, err) < 0 ||
-        each_instance(r, load_instance, reader, err) < 0)
+        check_no_orphans(r, reader, err) < 0 || each_instance(r, load_instance, reader, err) < 0)
         goto done;
     bl_model_refresh(r->model, 0, r->s->params.floats);
     r->step = bl_checkpoint_info(reader)->step;
+    bl_update_set_steps(r->update, bl_checkpoint_info(reader)->updates);
     bl_log(BL_LOG_INFO, "resuming from %s", path);
     rc = 0;
 done:

@@ -24,12 +24,12 @@ struct bl_run {
     int32_t *tokens, *targets;
     uint64_t target_count; /* unmasked */
 
-    float *sum;    /* (params.floats) partial sum over ranks; the gradient arena itself when W = 1 */
-    float *ce_sum; /* the same for the CE part of the output matrix's gradient */
+    float *sum; /* (params.floats) partial sum over ranks; the gradient arena itself when W = 1 */
+    float *ce_sum;        /* the same for the CE part of the output matrix's gradient */
     double *grad_squares; /* (params.count) of the reduced gradient */
 
-    int64_t head; /* index of the output matrix */
-    uint64_t step; /* updates done, skipped ones counted */
+    int64_t head;                  /* index of the output matrix */
+    uint64_t step;                 /* updates done, skipped ones counted */
     int gradients_ready, ce_ready; /* what host->tensor may give now */
 };
 

@@ -15,8 +15,8 @@
 struct reading {
     struct bl_run *r;
     struct bl_plugin_instance *source;
-    uint64_t sequences;       /* of the source */
-    uint64_t first;           /* global sample of the first row */
+    uint64_t sequences; /* of the source */
+    uint64_t first;     /* global sample of the first row */
     int permuted;
     int32_t *tokens, *targets;
     struct bl_error *errors; /* one a sequence */
@@ -61,8 +61,9 @@ static int read_sequences(struct reading *g, uint64_t n, uint64_t *targets, stru
 static int read_batch(struct bl_run *r, uint64_t step, struct bl_error *err)
 {
     const struct bl_setup *s = r->s;
-    struct reading g = {r, s->train, s->train_info.sequences, (step - 1) * s->info.sequences, 1,
-                        r->tokens, r->targets, NULL};
+    struct reading g = {
+        r,          s->train, s->train_info.sequences, (step - 1) * s->info.sequences, 1, r->tokens,
+        r->targets, NULL};
     if (read_sequences(&g, s->info.sequences, &r->target_count, err) < 0)
         return -1;
     if (r->target_count == 0)
@@ -297,7 +298,8 @@ static void record_losses(struct bl_run *r, double ce, double aux)
         if (!bl_regularizers_has_value(r->regularizers, i))
             continue;
         snprintf(name, sizeof name, "loss/%s", r->s->regularizers.items[i]->name);
-        bl_metrics_set(r->metrics, name, bl_regularizers_value(r->regularizers, i, r->target_count));
+        bl_metrics_set(r->metrics, name,
+                       bl_regularizers_value(r->regularizers, i, r->target_count));
     }
 }
 
@@ -378,7 +380,8 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     bl_metrics_set(r->metrics, "optim/grad_norm_clipped", guarded.norm);
     int failed = 0, skipped = 0;
     if (!v.skip && !isfinite(ce + aux))
-        failed = diverged(step, isfinite(ce) ? "loss/aux" : "loss/ce", isfinite(ce) ? aux : ce, err);
+        failed =
+            diverged(step, isfinite(ce) ? "loss/aux" : "loss/ce", isfinite(ce) ? aux : ce, err);
     else if (!v.skip && !isfinite(guarded.norm))
         failed = diverged(step, "the gradient norm", guarded.norm, err);
     if (!failed && update(r, lr, &v, needs, &guarded, &skipped, err) < 0)
@@ -415,11 +418,13 @@ int bl_run_evaluate(struct bl_run *r, struct bl_error *err)
     /* r->tokens is free between steps and holds at least one micro-batch. */
     for (uint64_t first = 0; first < n; first += micro) {
         uint64_t count = n - first < micro ? n - first : micro, valid;
-        struct reading g = {r, s->validation, s->validation_info.sequences, first, 0, r->tokens,
-                            r->targets, NULL};
+        struct reading g = {
+            r, s->validation, s->validation_info.sequences, first, 0, r->tokens, r->targets, NULL};
         if (read_sequences(&g, count, &valid, err) < 0)
             return -1;
-        struct bl_pass pass = {.tokens = r->tokens, .targets = r->targets, .sequences = count,
+        struct bl_pass pass = {.tokens = r->tokens,
+                               .targets = r->targets,
+                               .sequences = count,
                                .hooks = bl_regularizers_transforms(r->regularizers),
                                .rows = &r->eval_rows};
         r->eval_rows.count = 0;

@@ -23,8 +23,8 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 /* Only what runs write; anything else that somebody put there stays. */
 static int remove_old(const char *path, struct bl_error *err)
 {
-    static const char *const ours[] = {"config.cfg", "header.json", "metrics.jsonl", "log.txt",
-                                       "report.html", "figures",    "checkpoints",   "attempts"};
+    static const char *const ours[] = {"config.cfg",  "header.json", "metrics.jsonl", "log.txt",
+                                       "report.html", "figures",     "checkpoints",   "attempts"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         char *entry = bl_format("%s/%s", path, ours[i]);
         if (entry == NULL)
@@ -43,8 +43,8 @@ static int remove_old(const char *path, struct bl_error *err)
 /* Lines that may change between attempts without making another plan. */
 static int is_free_line(const char *line, size_t n)
 {
-    static const char *const keys[] = {"threads", "backend", "keep", "checkpoint_every",
-                                       "eval_every", "eval_tokens"};
+    static const char *const keys[] = {"threads",          "backend",    "keep",
+                                       "checkpoint_every", "eval_every", "eval_tokens"};
     while (n > 0 && *line == ' ') {
         line++;
         n--;
@@ -89,10 +89,11 @@ static int compare_plan(const char *path, const char *text, struct bl_error *err
     if (first_difference(old, text, &a, &b, &n_a, &n_b)) {
         a += strspn(a, " ");
         b += strspn(b, " ");
-        rc = bl_error_set(err, BL_EXIT_CHECKPOINT,
-                          "%s holds another plan: there \"%.*s\", now \"%.*s\"; give this run another "
-                          "run.name, or start over with --fresh",
-                          path, (int)strcspn(a, "\n"), a, (int)strcspn(b, "\n"), b);
+        rc = bl_error_set(
+            err, BL_EXIT_CHECKPOINT,
+            "%s holds another plan: there \"%.*s\", now \"%.*s\"; give this run another "
+            "run.name, or start over with --fresh",
+            path, (int)strcspn(a, "\n"), a, (int)strcspn(b, "\n"), b);
     }
     free(old);
     return rc;
@@ -131,16 +132,16 @@ static int take_lock(struct bl_rundir *d, struct bl_error *err)
     if (d->lock < 0)
         return bl_error_set(err, BL_EXIT_FAILED, "%s: %s", d->path, strerror(errno));
     if (flock(d->lock, LOCK_EX | LOCK_NB) < 0)
-        return bl_error_set(err, BL_EXIT_FAILED,
-                            errno == EWOULDBLOCK
-                                ? "%s: another process trains there; wait for it or use another run.name"
-                                : "%s: cannot be locked",
-                            d->path);
+        return bl_error_set(
+            err, BL_EXIT_FAILED,
+            errno == EWOULDBLOCK
+                ? "%s: another process trains there; wait for it or use another run.name"
+                : "%s: cannot be locked",
+            d->path);
     return 0;
 }
 
-int bl_rundir_open(const struct bl_setup *s, int fresh, struct bl_rundir *out,
-                   struct bl_error *err)
+int bl_rundir_open(const struct bl_setup *s, int fresh, struct bl_rundir *out, struct bl_error *err)
 {
     struct bl_rundir d = {strdup(s->directory), -1, 0};
     struct bl_text text = {0};

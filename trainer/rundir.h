@@ -6,8 +6,8 @@
 
 struct bl_rundir {
     char *path;
-    int lock;          /* file descriptor, -1 = none */
-    uint32_t attempt;  /* 1-based */
+    int lock;         /* file descriptor, -1 = none */
+    uint32_t attempt; /* 1-based */
 };
 
 /* Makes the directory, takes its lock (another running process is refused), with `fresh` removes

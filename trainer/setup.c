@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/data.h"
-#include "update.h"
 
 static int load_list(struct bl_plugin_list *list, const struct bl_instance *configured, size_t n,
                      const struct bl_config *c, struct bl_error *err)
@@ -132,7 +131,8 @@ static int fill_dials(struct bl_setup *s, struct bl_error *err)
                 return bl_error_set(err, BL_EXIT_PLUGIN,
                                     "precision plugin %s sets %s.%s to %u, which this program does "
                                     "not know",
-                                    s->precision->plugin->name, bl_group_name(g), bl_dial_name(d), v);
+                                    s->precision->plugin->name, bl_group_name(g), bl_dial_name(d),
+                                    v);
         }
     }
     /* The tied output matrix is the embedding: one tensor, one policy. */
@@ -179,6 +179,14 @@ int bl_setup_make(const char *path, int overrides, char *const *override, struct
         bl_params_make(&c->model, &s->params, err) < 0)
         goto fail;
     s->info.parameters = s->params.elements;
+    s->effects = bl_alloc(s->params.count, sizeof *s->effects);
+    if (s->effects == NULL) {
+        bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+        goto fail;
+    }
+    if (bl_update_effects(&s->params, c->rules, c->rule_count, c->optimizer.weight_decay,
+                          s->optimizer->plugin, s->effects, err) < 0)
+        goto fail;
     if (bl_instance_create(s->schedule, &s->services, err) < 0)
         goto fail;
     if (c->schedule.warmup > c->run.steps)
@@ -224,6 +232,7 @@ void bl_setup_free(struct bl_setup *s)
     bl_instance_destroy(s->precision);
     bl_instance_destroy(s->validation);
     bl_instance_destroy(s->train);
+    bl_free(s->effects);
     bl_params_free(&s->params);
     bl_config_free(s->config);
     free(s->directory);
@@ -234,9 +243,8 @@ static const struct bl_plugin_instance *find_in(const struct bl_plugin_list *lis
                                                 const struct bl_instance *configured, size_t n,
                                                 const struct bl_instance *wanted)
 {
-    return wanted >= configured && wanted < configured + n
-               ? list->items[wanted - configured]
-               : NULL;
+    return wanted >= configured && wanted < configured + n ? list->items[wanted - configured]
+                                                           : NULL;
 }
 
 static void dump_instance(void *context, const struct bl_instance *i, int indent,
@@ -292,8 +300,8 @@ const char *bl_group_name(uint32_t group)
 const char *bl_dial_name(uint32_t dial)
 {
     static const char *const names[BL_DIAL_COUNT] = {
-        "compute",   "gradient",   "accumulate", "wire",     "sum",          "average",
-        "algorithm", "collective", "master",     "moments",  "rounding",     "sum_rounding",
+        "compute",   "gradient",   "accumulate",       "wire",      "sum",      "average",
+        "algorithm", "collective", "master",           "moments",   "rounding", "sum_rounding",
         "logits",    "dlogits",    "attention_output", "arithmetic"};
     return dial < BL_DIAL_COUNT ? names[dial] : NULL;
 }

@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "model/model.h"
 #include "plugin/host.h"
+#include "update.h"
 
 struct bl_plugin_list {
     struct bl_plugin_instance **items;
@@ -15,14 +16,15 @@ struct bl_setup {
     struct bl_config *config;
     char *directory; /* run.dir/run.name */
     struct bl_run_info info;
-    struct bl_services services; /* info is set; the run fills in the rest */
+    struct bl_services services;                   /* info is set; the run fills in the rest */
     struct bl_plugin_instance *train, *validation; /* two instances of data.source, opened */
     struct bl_plugin_instance *optimizer, *schedule, *precision;
     struct bl_plugin_list regularizers, guards, monitors, sinks;
     struct bl_source_info train_info, validation_info;
     struct bl_params params;
-    struct bl_precision dials; /* the plugin's table with written dials on top */
-    uint64_t ranks;            /* W: max(1, cluster.emulate) */
+    struct bl_update_effect *effects; /* (params.count) what optimizer.rules make of each */
+    struct bl_precision dials;        /* the plugin's table with written dials on top */
+    uint64_t ranks;                   /* W: max(1, cluster.emulate) */
 };
 
 /* Reads the config, loads every plugin (options checked), creates source, precision and schedule,

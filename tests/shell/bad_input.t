@@ -102,7 +102,7 @@ expect 'error inside an included file' 2 'inc_part.cfg:2.*steps' train inc.cfg
 test_expect_success 'an id beyond the vocabulary: file and offset, exit 4' '
     "$BALLAST" data pack p "$SOURCE/README.md" &&
     rm -rf runs && test_expect_code 4 "$BALLAST" train tiny.cfg "data={source=\"tokens\";train=[\"p-train.bin\"]}" model.vocab=50 2>err &&
-    grep "p-train.bin" err && grep -i "offset" err'
+    grep "p-train.bin: byte [0-9]" err'
 
 test_expect_success 'a run directory that cannot be written' '
     rm -rf runs && : >runs && test_expect_code 1 "$BALLAST" train tiny.cfg 2>err && grep runs err && rm runs'

@@ -486,7 +486,7 @@ static void swiglu(struct record *r, const struct variant *v)
         /* s and 1 - s err by 3 u of themselves */
         bg[k] = fabs(dy[i] * up * s) * U * (8.0 + 8.0 * fabs(gate) * (1.0 - s)) + 1e-35;
         dg[k + width] = dy[i] * ref_silu(gate);
-        bg[k + width] = 8.0 * U * fabs(dg[k + width]) + 1e-37;
+        bg[k + width] = 8.0 * U * fabs(dg[k + width]) + 1e-35;
     }
     expect(r, "y", n, gy, y, by, v->act);
     expect(r, "dgate_up", 2 * n, gdg, dg, bg, v->act);

@@ -73,6 +73,7 @@ static void make_model(struct model *m, uint64_t step, float base)
     m->plugins[0] = (struct bl_checkpoint_plugin){"guard.spike", bytes, 5};
     m->plugins[1] = (struct bl_checkpoint_plugin){"monitor.gauge", bytes, 0};
     m->c.info = (struct bl_checkpoint_info){.step = step,
+                                            .updates = step / 2 + 1,
                                             .sample = 32 * step,
                                             .seed = UINT64_MAX - 5, /* beyond a JSON integer */
                                             .attempt = 3,
@@ -245,20 +246,26 @@ static void put_state(const char *text)
 
 static void test_hostile_state(void **state)
 {
-    static const char *const texts[] = {
-        "",
-        "[]",
-        "{}",
-        "{\"format\":2}",
-        "{\"format\":1,\"step\":-1}",
-        "{\"format\":1,\"step\":1,\"sample\":1,\"seed\":1,\"attempt\":1,\"layout\":{\"ranks\":1,"
-        "\"micro\":1}}",
-        "{\"format\":1,\"step\":1,\"sample\":1,\"seed\":\"1\",\"attempt\":1,\"layout\":7}",
-        "{\"format\":1,\"step\":1,\"sample\":1,\"seed\":\"1\",\"attempt\":1,\"layout\":{\"ranks\":"
-        "1,\"micro\":1},\"xxh64\":[]}",
-        "{\"format\":1,\"step\":1,\"sample\":1,\"seed\":\"1\",\"attempt\":9999999999,\"layout\":{"
-        "\"ranks\":1,\"micro\":1}}",
-        "{\"format\":1,\"format\":1}"};
+    static const char *const texts[] = {"",
+                                        "[]",
+                                        "{}",
+                                        "{\"format\":2}",
+                                        "{\"format\":1,\"step\":-1}",
+                                        "{\"format\":1,\"step\":1,\"sample\":1,\"seed\":\"1\","
+                                        "\"attempt\":1,\"layout\":{\"ranks\":1,"
+                                        "\"micro\":1}}",
+                                        "{\"format\":1,\"step\":1,\"updates\":1,\"sample\":1,"
+                                        "\"seed\":1,\"attempt\":1,\"layout\":{\"ranks\":1,"
+                                        "\"micro\":1}}",
+                                        "{\"format\":1,\"step\":1,\"updates\":1,\"sample\":1,"
+                                        "\"seed\":\"1\",\"attempt\":1,\"layout\":7}",
+                                        "{\"format\":1,\"step\":1,\"updates\":1,\"sample\":1,"
+                                        "\"seed\":\"1\",\"attempt\":1,\"layout\":{\"ranks\":"
+                                        "1,\"micro\":1},\"xxh64\":[]}",
+                                        "{\"format\":1,\"step\":1,\"updates\":1,\"sample\":1,"
+                                        "\"seed\":\"1\",\"attempt\":9999999999,\"layout\":{"
+                                        "\"ranks\":1,\"micro\":1}}",
+                                        "{\"format\":1,\"format\":1}"};
 
     (void)state;
     write_step(in_folder("damage"), 1, 2.0f, 0);

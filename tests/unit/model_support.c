@@ -31,6 +31,27 @@ struct bl_model_options tiny_options(void)
                                      .rope_theta = 100};
 }
 
+struct bl_model_options switched_options(uint64_t i)
+{
+    struct bl_model_options o = tiny_options();
+    uint64_t bits = bl_random(21, 0, i);
+
+    o.norm_placement = (int32_t)(i % 4);
+    o.norm = (int32_t)(i / 4 % 2);
+    o.layers = 1 + (int64_t)(i % 2);
+    o.position = bits & 1;
+    o.mlp = bits >> 1 & 1;
+    o.qk_norm = (int32_t)((i / 8 + i) % 3);
+    o.tied = bits >> 2 & 1;
+    o.bias = bits >> 3 & 1;
+    o.embedding_norm = bits >> 4 & 1;
+    o.embedding_scale = bits >> 5 & 1 ? 1.7 : 1;
+    o.logit_softcap = bits >> 6 & 1 ? 2.5 : 0;
+    o.attention_softcap = bits >> 7 & 1 ? 1.5 : 0;
+    o.kv_heads = (int64_t[]){1, 2, 4}[(bits >> 8) % 3];
+    return o;
+}
+
 struct bl_precision all_fp32(void)
 {
     struct bl_precision p = {.size = sizeof(p)};
@@ -166,4 +187,95 @@ double distance(const float *a, const float *b, uint64_t n)
             most = isnan(d) ? INFINITY : d;
     }
     return most;
+}
+
+/* ---- a regularizer set for tests: a term of every statistic, two kinds of transforms -----------
+ */
+
+static double term(const struct terms *s, const struct bl_rows *r, uint64_t i)
+{
+    return s->a_lse * r->lse[i] * r->lse[i] + s->a_target * r->target[i] * r->target[i] +
+           s->a_mean * r->mean[i] * r->mean[i] + s->a_m2 * r->m2[i] +
+           s->a_max * r->max[i] * r->max[i] + s->a_pz * r->pz[i] * r->pz[i];
+}
+
+static void rows_hook(void *context, const struct bl_row_stats *in, const struct bl_row_grads *out)
+{
+    const struct terms *s = context;
+
+    for (uint64_t i = 0; i < in->count; i++) {
+        out->d_lse[i] += 2 * s->a_lse * in->lse[i];
+        out->d_target[i] += 2 * s->a_target * in->target[i];
+        out->d_mean[i] += 2 * s->a_mean * in->mean[i];
+        out->d_m2[i] += s->a_m2;
+        out->d_max[i] += 2 * s->a_max * in->max[i];
+        out->d_pz[i] += 2 * s->a_pz * in->pz[i];
+    }
+}
+
+static uint32_t kind_hook(void *context, uint32_t t)
+{
+    return ((const struct terms *)context)->kinds[t];
+}
+
+/* y = 2 tanh(x / 2) + x / 10 */
+static void element_hook(void *context, uint32_t t, uint64_t n, const float *x, float *y, float *dy)
+{
+    (void)context;
+    (void)t;
+    for (uint64_t i = 0; i < n; i++) {
+        double h = tanh(x[i] / 2.0);
+        if (dy != NULL)
+            dy[i] = (float)(1 - h * h + 0.1);
+        if (y != NULL)
+            y[i] = (float)(2 * h + 0.1 * x[i]);
+    }
+}
+
+/* scale = (1 + mean^2 + m2 / V)^(-1/2) */
+static void scale_hook(void *context, uint32_t t, const struct bl_row_stats *in,
+                       const struct bl_row_scale *out)
+{
+    (void)context;
+    (void)t;
+    for (uint64_t i = 0; i < in->count; i++) {
+        double s = 1 / sqrt(1 + in->mean[i] * in->mean[i] + in->m2[i] / (double)in->vocab);
+        out->scale[i] = s;
+        out->d_mean[i] = -s * s * s * in->mean[i];
+        out->d_m2[i] = -s * s * s / (2 * (double)in->vocab);
+    }
+}
+
+struct bl_head_hooks hooks_of(struct terms *s)
+{
+    uint32_t n = 0;
+
+    while (n < 3 && s->kinds[n] != 0)
+        n++;
+    return (struct bl_head_hooks){.context = s,
+                                  .needs = BL_NEED_PZ,
+                                  .transforms = n,
+                                  .transform_kind = kind_hook,
+                                  .element = element_hook,
+                                  .row_scale = scale_hook,
+                                  .rows = rows_hook};
+}
+
+double evaluate_loss(struct fixture *f, const struct bl_head_hooks *hooks)
+{
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_pass pass = {.tokens = f->tokens,
+                           .targets = f->targets,
+                           .sequences = f->sequences,
+                           .hooks = hooks,
+                           .rows = &f->stats};
+    double sum = 0;
+
+    f->stats.count = 0;
+    if (bl_model_evaluate(f->model, &pass, &err) != 0)
+        fail_msg("%s", err.text);
+    for (uint64_t i = 0; i < f->rows && hooks != NULL; i++)
+        if (f->stats.valid[i])
+            sum += term(hooks->context, &f->stats, i);
+    return cross_entropy(&f->stats) + sum / (double)f->valid;
 }

@@ -246,6 +246,11 @@ static void test_initial_values(void **state)
     w = init(&p, 1);
     again = init(&p, 1);
     assert_memory_equal(w, again, p.floats * sizeof(float));
+    struct bl_backend *b = make_backend(2);
+    memset(again, 1, p.floats * sizeof(float));
+    bl_params_init_threads(&p, 1, again, b);
+    assert_memory_equal(w, again, p.floats * sizeof(float));
+    bl_backend_destroy(b);
     free(again);
     again = init(&p, 2);
     assert_memory_not_equal(w, again, p.floats * sizeof(float));

@@ -277,11 +277,11 @@ static int write_state(const char *folder, const struct bl_checkpoint *c, struct
         json_array_append_new(plugins, json_string(c->plugins[p].key));
     /* As text: JSON readers may hold numbers as doubles, which end at 2^53. */
     snprintf(seed, sizeof(seed), "%" PRIu64, i->seed);
-    root = json_pack("{s:i, s:I, s:I, s:s, s:I, s:{s:I, s:I}, s:O, s:O}", "format",
-                     (int)BL_CHECKPOINT_FORMAT, "step", (json_int_t)i->step, "sample",
-                     (json_int_t)i->sample, "seed", seed, "attempt", (json_int_t)i->attempt,
-                     "layout", "ranks", (json_int_t)i->ranks, "micro", (json_int_t)i->micro,
-                     "plugins", plugins, "xxh64", files);
+    root = json_pack("{s:i, s:I, s:I, s:I, s:s, s:I, s:{s:I, s:I}, s:O, s:O}", "format",
+                     (int)BL_CHECKPOINT_FORMAT, "step", (json_int_t)i->step, "updates",
+                     (json_int_t)i->updates, "sample", (json_int_t)i->sample, "seed", seed,
+                     "attempt", (json_int_t)i->attempt, "layout", "ranks", (json_int_t)i->ranks,
+                     "micro", (json_int_t)i->micro, "plugins", plugins, "xxh64", files);
     text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     if (!path || !text || json_object_size(files) != BL_FILE_COUNT ||
         json_array_size(plugins) != c->plugin_count)

@@ -22,7 +22,8 @@ struct bl_checkpoint_plugin {
 };
 
 struct bl_checkpoint_info {
-    uint64_t step;    /* updates done */
+    uint64_t step;    /* steps done, skipped updates counted */
+    uint64_t updates; /* updates made: what the bias correction counts */
     uint64_t sample;  /* next global sample */
     uint64_t seed;    /* run.seed */
     uint32_t attempt; /* that wrote it */

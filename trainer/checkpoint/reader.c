@@ -61,15 +61,17 @@ static int read_info(struct bl_checkpoint_reader *r, const json_t *root, struct 
                             "%s/state.json: format %" PRIu64 ", this program reads %d", r->path,
                             format, BL_CHECKPOINT_FORMAT);
     if (get_integer(root, "step", INT64_MAX, &r->info.step) != 0 ||
+        get_integer(root, "updates", INT64_MAX, &r->info.updates) != 0 ||
         get_integer(root, "sample", INT64_MAX, &r->info.sample) != 0 ||
         get_decimal(json_string_value(json_object_get(root, "seed")), &r->info.seed) != 0 ||
         get_integer(root, "attempt", UINT32_MAX, &attempt) != 0 ||
         get_integer(layout, "ranks", UINT32_MAX, &ranks) != 0 ||
         get_integer(layout, "micro", INT64_MAX, &r->info.micro) != 0)
-        return bl_error_set(err, BL_EXIT_CHECKPOINT,
-                            "%s/state.json: step, sample, seed, attempt or layout is missing or "
-                            "out of range",
-                            r->path);
+        return bl_error_set(
+            err, BL_EXIT_CHECKPOINT,
+            "%s/state.json: step, updates, sample, seed, attempt or layout is missing or "
+            "out of range",
+            r->path);
     r->info.attempt = (uint32_t)attempt;
     r->info.ranks = (uint32_t)ranks;
     return 0;

@@ -39,6 +39,9 @@ int64_t bl_params_find(const struct bl_params *p, const char *name);
 double bl_model_flops(const struct bl_model_options *m, const struct bl_params *p);
 /* Fills `weights` (params.floats, host memory) from (seed, name, element) alone. */
 void bl_params_init(const struct bl_params *p, uint64_t seed, float *weights);
+/* The same bits, on the backend's threads. */
+void bl_params_init_threads(const struct bl_params *p, uint64_t seed, float *weights,
+                            struct bl_backend *backend);
 
 /* How the head treats logits; the regularizer set implements it, tests may too. NULL members = no
  * such thing. All arrays belong to one chunk of `count` rows. */

@@ -381,6 +381,12 @@ static int find_section(const struct bl_elf *e, const char *name, uint32_t type,
     return -1;
 }
 
+int bl_elf_device_code(const struct bl_elf *e)
+{
+    Elf64_Shdr s;
+    return find_section(e, ".nv_fatbin", 0, &s) == 0;
+}
+
 /* The name that .symtab gives the function at an address; NULL when it has none (stripped). */
 static const char *function_name(const struct bl_elf *e, uint64_t address)
 {

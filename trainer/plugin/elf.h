@@ -33,6 +33,8 @@ int bl_elf_open(struct bl_elf *e, const char *path, const void *bytes, size_t si
  */
 int bl_elf_symbol(const struct bl_elf *e, const char *name, size_t minimum,
                   const unsigned char **data, uint64_t *size, struct bl_error *err);
+/* Whether nvcc put device code into it. Such an object registers that code by constructors. */
+int bl_elf_device_code(const struct bl_elf *e);
 /* Refuses code that dlopen would run, the toolchain's own excepted. The rule:
  *   - DT_INIT must be the start of section .init, which the C startup files own;
  *   - a DT_INIT_ARRAY entry that .symtab names must be one of the toolchain's (frame_dummy,

@@ -147,9 +147,13 @@ static int check_descriptor(const char *path, const struct bl_plugin *d, uint64_
     return 0;
 }
 
-/* Everything that the file alone can tell. `out` gets the members before `name`. */
-static int inspect(const char *path, uint32_t kind, struct bl_plugin *out, uint64_t *checksum,
-                   struct bl_error *err)
+struct facts {                   /* everything that the file alone can tell */
+    struct bl_plugin descriptor; /* the members before `name` */
+    uint64_t checksum;
+    int device_code;
+};
+
+static int inspect(const char *path, uint32_t kind, struct facts *out, struct bl_error *err)
 {
     struct bl_plugin d = {0};
     struct bl_elf elf;
@@ -167,11 +171,11 @@ static int inspect(const char *path, uint32_t kind, struct bl_plugin *out, uint6
     memcpy(&d, data, PREFIX_SIZE);
     if (check_descriptor(path, &d, symbol_size, kind, err) != 0)
         goto done;
-    /* nvcc registers device code by constructors, so they are no sign of anything there. */
-    if (!(d.devices & BL_DEVICE_CUDA) && bl_elf_constructors(&elf, err) != 0)
+    /* nvcc's constructors register device code; nothing tells them from others. */
+    int device_code = (d.devices & BL_DEVICE_CUDA) != 0 && bl_elf_device_code(&elf);
+    if (!device_code && bl_elf_constructors(&elf, err) != 0)
         goto done;
-    *out = d;
-    *checksum = XXH64(bytes, size, 0);
+    *out = (struct facts){d, XXH64(bytes, size, 0), device_code};
     rc = 0;
 done:
     free(bytes);
@@ -180,9 +184,8 @@ done:
 
 int bl_plugin_precheck(const char *path, uint32_t kind, struct bl_error *err)
 {
-    struct bl_plugin d;
-    uint64_t checksum;
-    return inspect(path, kind, &d, &checksum, err);
+    struct facts file;
+    return inspect(path, kind, &file, err);
 }
 
 /* ---- the loaded object ------------------------------------------------------------------------*/
@@ -275,11 +278,12 @@ static int check_loaded(const char *path, const struct bl_plugin *p, const struc
 int bl_library_open(const char *path, uint32_t kind, struct bl_library **out, struct bl_error *err)
 {
     struct bl_library *l = calloc(1, sizeof *l);
-    struct bl_plugin file;
+    struct facts file;
     if (l == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
-    if (inspect(path, kind, &file, &l->checksum, err) != 0)
+    if (inspect(path, kind, &file, err) != 0)
         goto fail;
+    l->checksum = file.checksum;
     /* Without a slash dlopen would search the system's library folders. */
     l->path = bl_format("%s%s", strchr(path, '/') != NULL ? "" : "./", path);
     if (l->path == NULL) {
@@ -288,7 +292,7 @@ int bl_library_open(const char *path, uint32_t kind, struct bl_library **out, st
     }
 
     /* The CUDA runtime keeps pointers into an object that registered device code. */
-    int flags = RTLD_NOW | RTLD_LOCAL | (file.devices & BL_DEVICE_CUDA ? RTLD_NODELETE : 0);
+    int flags = RTLD_NOW | RTLD_LOCAL | (file.device_code ? RTLD_NODELETE : 0);
     uint64_t mode = float_mode();
     l->handle = dlopen(l->path, flags);
     uint64_t after = float_mode();
@@ -316,7 +320,7 @@ int bl_library_open(const char *path, uint32_t kind, struct bl_library **out, st
                      BL_PLUGIN_SYMBOL);
         goto fail;
     }
-    if (check_loaded(path, l->plugin, &file, err) != 0)
+    if (check_loaded(path, l->plugin, &file.descriptor, err) != 0)
         goto fail;
     *out = l;
     return 0;

@@ -1,1 +1,7 @@
 libtrainer_la_SOURCES += %D%/elf.c %D%/elf.h %D%/host.c %D%/host.h %D%/loader.c %D%/loader.h
+
+check_PROGRAMS += tests/unit/loader_test tests/unit/host_test
+tests_unit_loader_test_SOURCES = tests/unit/loader_test.c
+tests_unit_loader_test_LDADD = $(test_ldadd)
+tests_unit_host_test_SOURCES = tests/unit/host_test.c
+tests_unit_host_test_LDADD = $(test_ldadd)

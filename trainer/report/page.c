@@ -86,8 +86,8 @@ static size_t make_panels(const struct figure *f, const struct bl_series *s, str
 {
     size_t n = 0;
     for (size_t p = 0; p < 4 && f->panel[p].title; p++) {
-        struct bl_panel panel = {f->panel[p].title, f->panel[p].y_label, {{0}}, 0,
-                                 f->panel[p].log_y};
+        struct bl_panel panel = {
+            f->panel[p].title, f->panel[p].y_label, {{0}}, 0, f->panel[p].log_y};
         for (size_t m = 0; m < 4 && f->panel[p].metric[m]; m++) {
             const struct bl_curve *c = bl_series_find(s, f->panel[p].metric[m]);
             if (c != NULL && c->count > 0)
@@ -101,7 +101,7 @@ static size_t make_panels(const struct figure *f, const struct bl_series *s, str
 
 static void add_last_values(struct bl_text *t, const struct bl_series *s)
 {
-    static const char *const shown[] = {"loss/ce",        "loss/val",    "loss/aux",
+    static const char *const shown[] = {"loss/ce",         "loss/val",    "loss/aux",
                                         "optim/grad_norm", "logits/mean", "logits/centered_rms",
                                         "logits/log_z",    "logits/gauge"};
     bl_text_add(t, "<h2>Last values</h2><table>");
@@ -131,8 +131,9 @@ static void add_header(struct bl_text *t, const char *directory)
     {
         if (json_is_array(value) && json_array_size(value) > 24)
             continue;
-        char *text = json_is_string(value) ? strdup(json_string_value(value))
-                                           : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        char *text = json_is_string(value)
+                         ? strdup(json_string_value(value))
+                         : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
         if (text != NULL) {
             bl_text_add(t, "<tr><td>");
             add_escaped(t, key);
@@ -194,12 +195,12 @@ int bl_report_run(const char *directory, struct bl_error *err)
         goto done;
     bl_text_add(&t, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>");
     add_escaped(&t, directory);
-    bl_text_add(&t,
-                "</title><style>body{font:15px/1.5 sans-serif;max-width:62rem;margin:2rem auto;"
-                "padding:0 1rem;color:#222}img{max-width:100%%;border:1px solid #ddd}"
-                "table{border-collapse:collapse}td{border-bottom:1px solid #eee;padding:.2rem .8rem "
-                ".2rem 0;vertical-align:top}code{font-size:13px;overflow-wrap:anywhere}"
-                "</style><h1>");
+    bl_text_add(
+        &t, "</title><style>body{font:15px/1.5 sans-serif;max-width:62rem;margin:2rem auto;"
+            "padding:0 1rem;color:#222}img{max-width:100%%;border:1px solid #ddd}"
+            "table{border-collapse:collapse}td{border-bottom:1px solid #eee;padding:.2rem .8rem "
+            ".2rem 0;vertical-align:top}code{font-size:13px;overflow-wrap:anywhere}"
+            "</style><h1>");
     add_escaped(&t, directory);
     bl_text_add(&t, "</h1><p>%zu rows of metrics", s.rows);
     if (s.skipped > 0)

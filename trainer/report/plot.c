@@ -110,7 +110,8 @@ static int run_gnuplot(const char *script, size_t n, struct bl_error *err)
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return bl_error_set(err, BL_EXIT_FAILED, "gnuplot failed with status %d (its words are above)",
+        return bl_error_set(err, BL_EXIT_FAILED,
+                            "gnuplot failed with status %d (its words are above)",
                             WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
     return 0;
 }

@@ -70,7 +70,8 @@ static void test_common(void **state)
 static void test_values_come_back(void **state)
 {
     static const char *const names[] = {"loss/ce", "a", "b", "c", "d", "e", "f", "g"};
-    const double values[] = {0.1, 1.0 / 3.0, 1e300, -5e-324, 120.0, 9007199254740993.0, -0.0, 3.25};
+    const double values[] = {0.1,   1.0 / 3.0,          1e300, -5e-324,
+                             120.0, 9007199254740993.0, -0.0,  0.1 + 0.2};
     json_t *root;
     struct bl_error err;
     struct bl_bench b;

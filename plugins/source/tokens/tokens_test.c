@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -127,10 +128,15 @@ static void test_many_shards(void **state)
     static char names[SHARDS][64];
     const char *paths[SHARDS];
     int32_t tokens[CONTEXT], targets[CONTEXT];
+    struct rlimit before, limit;
     struct bl_error err;
     struct bl_bench b;
 
     (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = before;
+    limit.rlim_cur = SHARDS;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     for (unsigned i = 0; i < SHARDS; i++) {
         snprintf(names[i], sizeof(names[i]), "%s/m%03u.bin", folder, i);
         paths[i] = names[i];
@@ -147,6 +153,7 @@ static void test_many_shards(void **state)
     assert_int_equal(b.ops->source.read(b.self, SHARDS - 1, 32, tokens, targets, &err), -1);
     assert_non_null(strstr(err.text, "changed while in use"));
     bl_bench_stop(&b);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     for (unsigned i = 0; i < SHARDS; i++)
         unlink(paths[i]);
 }
