@@ -3,6 +3,8 @@ test_ldadd = tests/lib/libtest.la libtrainer.la $(CMOCKA_LIBS) $(core_libs)
 
 include %D%/lib/local.mk
 include %D%/unit/local.mk
+include %D%/fixtures/plugins/local.mk
+include %D%/abi/local.mk
 
 shell_tests = tests/shell/bits.t tests/shell/bad_input.t tests/shell/commands.t
 EXTRA_DIST += $(shell_tests) tests/shell/lib.sh
@@ -16,3 +18,9 @@ AM_TESTS_ENVIRONMENT = \
     export top_srcdir top_builddir BALLAST_PLUGIN_PATH;
 EXTRA_DIST += %D%/bench/A.cfg %D%/bench/B.cfg %D%/bench/C.cfg %D%/bench/README.md %D%/bench/peer.py \
     %D%/bench/run.sh
+EXTRA_DIST += %D%/installcheck.sh plugins/example/Makefile plugins/example/README \
+    plugins/example/logit_square.c
+
+installcheck-local:
+	BALLAST=$(DESTDIR)$(bindir)/ballast PKG_CONFIG_PATH=$(DESTDIR)$(libdir)/pkgconfig \
+	top_srcdir=$(top_srcdir) $(SHELL) $(top_srcdir)/tests/installcheck.sh

@@ -145,7 +145,7 @@ static int start(struct bl_run *r, struct bl_error *err)
     if (bl_run_resume(r, err) < 0)
         return -1;
     if (r->step == 0) {
-        bl_params_init(&s->params, s->info.seed, bl_model_weights(r->model));
+        bl_params_init_threads(&s->params, s->info.seed, bl_model_weights(r->model), r->backend);
         bl_model_refresh(r->model, 0, s->params.floats);
     }
     char *path = bl_format("%s/header.json", r->directory.path);

@@ -26,34 +26,49 @@ static double loss_along(struct fixture *f, const struct bl_head_hooks *hooks, c
  * the truncation is less than the last extrapolation's change. */
 #define NOISE 3e-7
 
+/* The maximum has a kink where the first place changes hands; there is no derivative to compare
+ * with when that happens within the step, and NaN says so. */
 static double derivative(struct fixture *f, const struct bl_head_hooks *hooks, const float *base,
                          const double *d, double h, double *tolerance)
 {
     double c[3], first, second, both;
+    int32_t winners[64];
+    int kink = 0;
 
+    assert_true(f->rows <= 64);
+    for (uint64_t i = 0; i < f->rows; i++)
+        winners[i] = f->stats.argmax[i];
     for (int k = 0; k < 3; k++) {
         double s = h / (1 << k);
-        c[k] = (loss_along(f, hooks, base, d, s) - loss_along(f, hooks, base, d, -s)) / (2 * s);
+        c[k] = loss_along(f, hooks, base, d, s);
+        kink |= memcmp(winners, f->stats.argmax, f->rows * sizeof(int32_t)) != 0;
+        c[k] = (c[k] - loss_along(f, hooks, base, d, -s)) / (2 * s);
+        kink |= memcmp(winners, f->stats.argmax, f->rows * sizeof(int32_t)) != 0;
     }
     first = (4 * c[1] - c[0]) / 3;
     second = (4 * c[2] - c[1]) / 3;
     both = (16 * second - first) / 15;
     *tolerance = 6 * NOISE / h + fabs(both - second);
-    return both;
+    memcpy(f->stats.argmax, winners, f->rows * sizeof(int32_t));
+    return kink && hooks != NULL ? NAN : both;
 }
 
 struct verdict {
     double worst; /* |difference| / tolerance */
-    uint64_t blunt, directions;
+    uint64_t blunt, kinks, directions;
 };
 
 static void judge(struct verdict *v, const char *label, const char *what, double got, double want,
                   double size, double tolerance)
 {
+    v->directions++;
+    if (isnan(got)) {
+        v->kinks++;
+        return;
+    }
     if (!(fabs(got - want) <= tolerance))
         fail_msg("%s: derivative along %s is %.9g, the gradient says %.9g (tolerance %.2g)", label,
                  what, got, want, tolerance);
-    v->directions++;
     v->worst = fmax(v->worst, fabs(got - want) / tolerance);
     if (tolerance > 0.02 * size)
         v->blunt++; /* a derivative so small that noise hides it */
@@ -139,6 +154,7 @@ static void test_derivatives_of_every_switch(void **state)
         all.worst = fmax(all.worst, v.worst);
         all.blunt += v.blunt;
         all.directions += v.directions;
+        assert_int_equal(v.kinks, 0);
         fixture_free(f);
     }
     for (size_t k = 0; k < 9; k++)
@@ -153,6 +169,8 @@ static void test_derivatives_of_every_switch(void **state)
 static void test_derivatives_of_terms_and_transforms(void **state)
 {
     static const uint32_t kinds[][3] = {{0}, {1}, {2}, {1, 2}, {2, 1}, {2, 1, 2}, {2, 2}, {1, 1}};
+
+    uint64_t kinks = 0, total = 0;
 
     (void)state;
     for (int softcap = 0; softcap < 2; softcap++)
@@ -175,8 +193,13 @@ static void test_derivatives_of_terms_and_transforms(void **state)
                      s.kinds[2], softcap);
             struct verdict v = check_derivatives(f, &hooks, label, 6);
             assert_true(v.blunt * 6 <= v.directions);
+            kinks += v.kinks;
+            total += v.directions;
             fixture_free(f);
         }
+    print_message("  %llu of %llu directions cross a kink of the maximum\n",
+                  (unsigned long long)kinks, (unsigned long long)total);
+    assert_true(kinks * 3 <= total);
 }
 
 int main(void)

@@ -17,6 +17,23 @@ extern char **environ;
 
 /* At most this many points a line: more cannot be seen on a figure of this width. */
 #define MAX_POINTS 4000
+/* Up to this many points each is marked: one alone has no line. */
+#define FEW_POINTS 40
+
+/* gnuplot warns about a range of no width; a run of one step has one. */
+static void add_x_range(struct bl_text *t, const struct bl_panel *p)
+{
+    double first = INFINITY, last = -INFINITY;
+    for (size_t l = 0; l < p->count; l++) {
+        const struct bl_curve *c = p->lines[l].curve;
+        first = fmin(first, c->step[0]);
+        last = fmax(last, c->step[c->count - 1]);
+    }
+    if (first == last)
+        bl_text_add(t, "set xrange [%.0f:%.0f]\n", first - 1, last + 1);
+    else
+        bl_text_add(t, "set xrange [*:*]\n");
+}
 
 static int all_positive(const struct bl_panel *p)
 {
@@ -57,14 +74,16 @@ static void add_panel(struct bl_text *t, const struct bl_panel *p, size_t index)
 {
     for (size_t l = 0; l < p->count; l++)
         add_data(t, index, l, p->lines[l].curve);
-    bl_text_add(t, "set title \"%s\" left offset 0,-0.4\nset ylabel \"%s\"\n", p->title,
-                p->y_label);
+    bl_text_add(t, "set title \"%s\" offset 0,-0.4\nset ylabel \"%s\"\n", p->title, p->y_label);
+    add_x_range(t, p);
     bl_text_add(t, p->log_y && all_positive(p) ? "set logscale y\n" : "unset logscale y\n");
     bl_text_add(t, p->count > 1 ? "set key top right opaque\n" : "unset key\n");
     bl_text_add(t, "plot ");
     for (size_t l = 0; l < p->count; l++)
-        bl_text_add(t, "%s$d%zu_%zu using 1:2 with lines lw 2 dt %zu lc rgb \"%s\" title \"%s\"",
-                    l ? ", " : "", index, l, l + 1, colours[l], p->lines[l].label);
+        bl_text_add(t, "%s$d%zu_%zu using 1:2 with %s lw 2 dt %zu lc rgb \"%s\" title \"%s\"",
+                    l ? ", " : "", index, l,
+                    p->lines[l].curve->count <= FEW_POINTS ? "linespoints pt 7 ps 0.8" : "lines",
+                    l + 1, colours[l], p->lines[l].label);
     bl_text_add(t, "\n");
 }
 

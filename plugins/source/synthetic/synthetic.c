@@ -5,7 +5,7 @@
 #include "process.h"
 
 struct synthetic_options {
-    int64_t vocab, rank, seed, sequences;
+    int64_t vocab, rank, seed, sequences, validation_sequences;
     double exponent;
 };
 
@@ -13,7 +13,8 @@ struct synthetic {
     const struct bl_host *host;
     const struct synthetic_options *options;
     struct process process;
-    uint64_t stream; /* of sequence 0 */
+    uint64_t stream;    /* of sequence 0 */
+    uint64_t sequences; /* of this split */
     int opened;
 };
 
@@ -52,6 +53,7 @@ static int32_t open_files(void *self, const struct bl_source_files *files, struc
                      err) != 0)
         return -1;
     /* The two splits are the same process, never the same sequence. */
+    s->sequences = (uint64_t)(files->validation ? o->validation_sequences : o->sequences);
     s->stream = files->validation ? (uint64_t)2 << 62 : (uint64_t)1 << 62;
     s->opened = 1;
     return 0;
@@ -62,7 +64,7 @@ static void describe(const void *self, struct bl_source_info *out)
     const struct synthetic *s = self;
 
     out->vocab = (uint64_t)s->options->vocab;
-    out->sequences = (uint64_t)s->options->sequences;
+    out->sequences = s->sequences;
     out->tokens = out->sequences * s->host->info->context;
     out->entropy = s->process.entropy;
 }
@@ -77,9 +79,9 @@ static int32_t read_sequence(void *self, uint64_t index, uint64_t vocab, int32_t
 
     if (!s->opened)
         return host->fail(host, err, "read before open");
-    if (index >= (uint64_t)s->options->sequences)
-        return host->fail(host, err, "sequence %llu asked for, there are %lld",
-                          (unsigned long long)index, (long long)s->options->sequences);
+    if (index >= s->sequences)
+        return host->fail(host, err, "sequence %llu asked for, there are %llu",
+                          (unsigned long long)index, (unsigned long long)s->sequences);
     if (limit && limit < s->process.vocab)
         return host->fail(host, err,
                           "the process has %llu tokens, the model's vocabulary %llu: set "
@@ -101,6 +103,8 @@ static const struct bl_option options[] = {
     OPTION(exponent, BL_OPTION_FLOAT, "1.0", "[0,8]", "Zipf exponent of a component; 0 = uniform"),
     OPTION(seed, BL_OPTION_INT, "0", "[0,inf)", "seed of process and sequences; 0 = run.seed"),
     OPTION(sequences, BL_OPTION_INT, "1048576", "[1,4611686018427387903]", "sequences in an epoch"),
+    OPTION(validation_sequences, BL_OPTION_INT, "256", "[1,4611686018427387903]",
+           "sequences of the held-out split"),
     {NULL, 0, 0, NULL, NULL, NULL, 0}};
 
 static const struct bl_source_ops ops = {create,     destroy,  NULL,         NULL,

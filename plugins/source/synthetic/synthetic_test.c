@@ -172,7 +172,7 @@ static void test_entropy_matches_samples(void **state)
     struct process p;
 
     (void)state;
-    open_process(&b, "", 5, 1);
+    open_process(&b, " validation_sequences = 1000000;", 5, 1);
     make_reference(&p, &b, 512, 8, 1.0);
     b.ops->source.describe(b.self, &info);
     for (uint64_t s = 0; s < SEQUENCES; s++) {

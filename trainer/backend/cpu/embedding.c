@@ -39,26 +39,32 @@ void BL_CPU(embedding)(struct bl_backend *b, const struct bl_embedding *a)
                 (void *)(uintptr_t)a);
 }
 
+BL_V_INLINE void add_scaled(float *sum, const float *x, bl_vf scale, uint64_t n)
+{
+    uint64_t i = 0;
+
+    for (; i + BL_LANES <= n; i += BL_LANES)
+        bl_v_store(sum + i, bl_v_fma(bl_v_load(x + i), scale, bl_v_load(sum + i)));
+    if (i < n)
+        bl_v_store_n(sum + i,
+                     bl_v_fma(bl_v_load_n(x + i, n - i), scale, bl_v_load_n(sum + i, n - i)),
+                     n - i);
+}
+
 /* A task owns columns and walks all rows: sums are in row order whatever the threads, and a token
  * that comes twice needs no care. */
 static void backward_columns(void *argument, uint64_t task)
 {
     const struct bl_embedding_grad *a = argument;
     uint64_t first = task * COLUMNS, n = a->width - first < COLUMNS ? a->width - first : COLUMNS;
-    const float scale = a->scale;
 
     for (uint64_t r = 0; r < a->rows; r++) {
         const float *dx = (const float *)a->dx + r * a->width + first;
-        if (a->dembed) {
-            float *e = a->dembed + (uint64_t)a->tokens[r] * a->width + first;
-            for (uint64_t i = 0; i < n; i++)
-                e[i] += scale * dx[i];
-        }
-        if (a->dposition) {
-            float *p = a->dposition + r % a->time * a->width + first;
-            for (uint64_t i = 0; i < n; i++)
-                p[i] += dx[i];
-        }
+        if (a->dembed)
+            add_scaled(a->dembed + (uint64_t)a->tokens[r] * a->width + first, dx,
+                       bl_v_set(a->scale), n);
+        if (a->dposition)
+            add_scaled(a->dposition + r % a->time * a->width + first, dx, bl_v_set(1.0f), n);
     }
 }
 

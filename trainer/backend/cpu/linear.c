@@ -105,7 +105,10 @@ static void dbias_block(const struct backward *f, uint64_t index)
         float sum[BIAS_COLUMNS] = {0};
         for (uint64_t r = row; r < end; r++) {
             const float *dy = (const float *)a->dy + r * a->out + first;
-            for (uint64_t j = 0; j < n; j++)
+            uint64_t j = 0;
+            for (; j + BL_LANES <= n; j += BL_LANES)
+                bl_v_store(sum + j, bl_v_load(sum + j) + bl_v_load(dy + j));
+            for (; j < n; j++)
                 sum[j] += dy[j];
         }
         for (uint64_t j = 0; j < n; j++)

@@ -3,7 +3,7 @@ libtrainer_la_SOURCES += %D%/cpu.h %D%/ops.h %D%/rope.h %D%/pool.c %D%/gemm.c %D
 
 # One source, one convenience library per instruction set.
 cpu_ops = %D%/ops.c %D%/vector.h %D%/vmath.h %D%/cut.h %D%/tile.h %D%/linear.c %D%/norm.c \
-    %D%/rope.c %D%/embedding.c %D%/activation.c %D%/elementwise.c %D%/attention.h %D%/attention.c \
+    %D%/rope.c %D%/embedding.c %D%/activation.c %D%/elementwise.c %D%/attention.c \
     %D%/attention_grad.c %D%/logits.c %D%/logit_maps.c
 
 cpu_scalar_flags = -DBL_ISA=scalar -DBL_LANES=4

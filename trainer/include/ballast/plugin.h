@@ -12,8 +12,8 @@
  *   - an optional op may be NULL; who allocates frees; no exception or longjmp crosses the border;
  *   - plugins start no threads (host->parallel_for does) and call nothing of the trainer but the
  *     host table.
- *   - no code runs at loading: constructors (C++ objects with static storage, -init, and the one of
- *     -ffast-math) are refused; nvcc's own are let through where device code and BL_DEVICE_CUDA are.
+ *   - no code runs at loading: constructors (C++ objects with static storage, -init, the one that
+ *     -ffast-math adds) are refused; nvcc's own pass where device code and BL_DEVICE_CUDA are.
  */
 #ifndef BALLAST_PLUGIN_H
 #define BALLAST_PLUGIN_H
