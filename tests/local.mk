@@ -24,3 +24,6 @@ EXTRA_DIST += %D%/installcheck.sh plugins/example/Makefile plugins/example/READM
 installcheck-local:
 	BALLAST=$(DESTDIR)$(bindir)/ballast PKG_CONFIG_PATH=$(DESTDIR)$(libdir)/pkgconfig \
 	top_srcdir=$(top_srcdir) $(SHELL) $(top_srcdir)/tests/installcheck.sh
+
+clean-local:
+	rm -rf tests/shell/work
