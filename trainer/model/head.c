@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define CHUNK_BYTES ((uint64_t)64 << 20)
+#define CHUNK_BYTES ((uint64_t)128 << 20)
 #define TILE        512 /* logits of an element transform's backward at a time */
 
 enum { ELEMENT = 1, ROW_SCALE = 2 };
@@ -39,9 +39,12 @@ int bl_head_make(struct bl_model *m, struct bl_error *err)
     double **arrays[] = {&h->d_lse, &h->d_target, &h->d_mean, &h->d_m2, &h->d_max, &h->d_pz};
 
     /* By shape alone: the order of the sums in the output matrix's gradient follows it. */
-    h->chunk = CHUNK_BYTES / (sizeof(float) * m->params.padded_vocab) / 64 * 64;
-    if (h->chunk < 64)
-        h->chunk = 64;
+    uint64_t most = CHUNK_BYTES / (sizeof(float) * m->params.padded_vocab) / 64 * 64;
+    if (most < 64)
+        most = 64;
+    uint64_t pieces = (rows + most - 1) / most;
+    h->chunk = (rows + pieces - 1) / pieces; /* even ones: a short last product is a slow one */
+    h->chunk = (h->chunk + 63) / 64 * 64;
     if (h->chunk > rows)
         h->chunk = rows;
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
