@@ -1,4 +1,6 @@
 #!/bin/sh
+# $strict is a list of flags, split on purpose.
+# shellcheck disable=SC2086
 # The installed headers are the same ABI for every compiler: layout.txt, byte for byte; each header
 # compiles alone as C99 and as C++17. A compiler that is not there is a part not run.
 set -u

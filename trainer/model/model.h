@@ -82,7 +82,7 @@ int bl_model_make(struct bl_backend *backend, const struct bl_model_options *m,
                   struct bl_error *err);
 void bl_model_free(struct bl_model *m);
 const struct bl_params *bl_model_params(const struct bl_model *m);
-float *bl_model_weights(struct bl_model *m);   /* (params.floats) master */
+float *bl_model_weights(struct bl_model *m); /* (params.floats) master */
 /* Working weights: the master itself when every compute dial is fp32. Written by refresh only. */
 float *bl_model_working(struct bl_model *m);
 float *bl_model_gradients(struct bl_model *m); /* (params.floats) fp32 */

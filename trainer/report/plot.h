@@ -16,8 +16,8 @@ struct bl_panel {
     int log_y; /* where every drawn value is positive */
 };
 
-/* Draws panels below each other into a PNG (written beside, then renamed). Lines are dashed or solid
- * as well as coloured, so that they can be told apart in grey. Needs gnuplot in PATH. */
+/* Draws panels below each other into a PNG (written beside, then renamed). Lines are dashed or
+ * solid as well as coloured, so that they can be told apart in grey. Needs gnuplot in PATH. */
 int bl_plot(const char *path, const struct bl_panel *panels, size_t count, struct bl_error *err);
 
 #endif
