@@ -27,3 +27,9 @@ installcheck-local:
 
 clean-local:
 	rm -rf tests/shell/work
+
+# A measurement, not a test: make tests/bench/gemm
+EXTRA_PROGRAMS += tests/bench/gemm
+tests_bench_gemm_SOURCES = %D%/bench/gemm.c
+tests_bench_gemm_LDADD = libtrainer.la $(core_libs)
+CLEANFILES += tests/bench/gemm$(EXEEXT)

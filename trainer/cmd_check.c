@@ -150,7 +150,7 @@ int bl_cmd_check(int argc, char **argv, struct bl_error *err)
     /* Nothing is written, so no plugin may think that there is a directory. */
     s->info.directory = "";
     int rc = -1;
-    if (bl_setup_create(s, 0, err) < 0 || bl_setup_config_text(s, &text, err) < 0)
+    if (bl_setup_create(s, err) < 0 || bl_setup_config_text(s, &text, err) < 0)
         goto done;
     printf("# effective configuration\n%s", text.text);
     print_plugins(s);

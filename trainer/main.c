@@ -1,8 +1,10 @@
 /* argv -> command. The only file that prints errors or ends the process. */
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "cmd.h"
@@ -30,38 +32,53 @@ static void usage(FILE *out)
             "7 diverged, 75 stopped early with a checkpoint, 130 interrupted with a checkpoint.\n");
 }
 
+/* A file that is opened while descriptor 1 or 2 is closed would get that number, and with it what
+ * is printed. Read-only, so that printing still fails as on a closed descriptor. */
+static void hold_standard_descriptors(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* The end of every command: what was printed has to have arrived. */
+static int finish(int rc, struct bl_error *err)
+{
+    bl_log_progress("");
+    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+        rc = bl_error_set(err, BL_EXIT_FAILED, "standard output cannot be written");
+    if (rc == 0)
+        return BL_EXIT_DONE;
+    int code = err->code > 0 ? err->code : BL_EXIT_FAILED;
+    int stopped = code == BL_EXIT_REQUEUE || code == BL_EXIT_INTERRUPTED;
+    bl_log(stopped ? BL_LOG_INFO : BL_LOG_ERROR, "%s", err->text);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
+    struct bl_error err = BL_ERROR_INIT;
+    hold_standard_descriptors();
     setlocale(LC_ALL, "C");
     signal(SIGPIPE, SIG_IGN); /* a closed terminal or pipe is an error of one sink, not the end */
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
         usage(stdout);
-        return BL_EXIT_DONE;
+        return finish(0, &err);
     }
     if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
         printf("ballast %s (plugin ABI %d.%d)\n", BL_VERSION, BL_ABI_MAJOR, BL_ABI_MINOR);
-        return BL_EXIT_DONE;
+        return finish(0, &err);
     }
     if (argc < 2) {
         usage(stderr);
         return BL_EXIT_USAGE;
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(argv[1], commands[i].name) != 0)
-            continue;
-        struct bl_error err = BL_ERROR_INIT;
-        int rc = commands[i].run(argc - 1, argv + 1, &err);
-        bl_log_progress("");
-        if (rc == 0 && fflush(stdout) != 0)
-            rc = bl_error_set(&err, BL_EXIT_FAILED, "standard output cannot be written");
-        if (rc == 0)
-            return BL_EXIT_DONE;
-        int code = err.code > 0 ? err.code : BL_EXIT_FAILED;
-        if (code == BL_EXIT_REQUEUE || code == BL_EXIT_INTERRUPTED)
-            bl_log(BL_LOG_INFO, "%s", err.text);
-        else
-            bl_log(BL_LOG_ERROR, "%s", err.text);
-        return code;
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return finish(commands[i].run(argc - 1, argv + 1, &err), &err);
     }
     bl_log(BL_LOG_ERROR, "no command \"%s\"; `ballast --help` lists them", argv[1]);
     return BL_EXIT_USAGE;

@@ -101,7 +101,6 @@ static void run(const struct bl_reduce *r, struct work *w, void (*body)(void *, 
 
 int bl_reduce_check(const struct bl_reduce *r, struct bl_error *err)
 {
-    static const char *const names[BL_GROUP_COUNT] = {"matrix", "embedding", "norm", "head"};
     if (r->ranks == 0)
         return bl_error_set(err, BL_EXIT_USAGE,
                             "a reduction over 0 ranks: cluster.emulate wants "
@@ -114,26 +113,22 @@ int bl_reduce_check(const struct bl_reduce *r, struct bl_error *err)
                 return bl_error_set(err, BL_EXIT_USAGE,
                                     "precision.%s.%s: format %" PRIu32 " cannot be reduced, "
                                     "write \"fp32\" or \"bf16\"",
-                                    names[g], i == 0 ? "wire" : "sum", dtype);
+                                    bl_group_name(g), i == 0 ? "wire" : "sum", dtype);
         }
         if (dial[BL_DIAL_AVERAGE] > BL_AVERAGE_PREDIVIDE)
             return bl_error_set(err, BL_EXIT_USAGE, "precision.%s.average: unknown mode %" PRIu32,
-                                names[g], dial[BL_DIAL_AVERAGE]);
+                                bl_group_name(g), dial[BL_DIAL_AVERAGE]);
         if (r->ranks > 1 && dial[BL_DIAL_ALGORITHM] != BL_ALGORITHM_ALLTOALL)
             return bl_error_set(err, BL_EXIT_USAGE,
                                 "precision.%s.algorithm: ranks played by one process are added in "
                                 "ascending order, write \"alltoall\"",
-                                names[g]);
+                                bl_group_name(g));
         if (r->ranks > 1 && dial[BL_DIAL_SUM_ROUNDING] != BL_ROUND_NEAREST)
             return bl_error_set(err, BL_EXIT_USAGE,
-                                "precision.%s.sum_rounding: only \"nearest\" is there", names[g]);
+                                "precision.%s.sum_rounding: only \"nearest\" is there",
+                                bl_group_name(g));
     }
     return 0;
-}
-
-int bl_reduce_needs_arena(const struct bl_reduce *r)
-{
-    return r->ranks > 1;
 }
 
 void bl_reduce_add_array(const struct bl_reduce *r, uint32_t group, uint64_t count, float *sum,

@@ -37,10 +37,6 @@ struct bl_reduce {
  * alltoall, another format than fp32 or bf16, another sum_rounding than nearest, no ranks. */
 int bl_reduce_check(const struct bl_reduce *r, struct bl_error *err);
 
-/* 1: the sum needs an arena of its own (W > 1). With W = 1 pass the gradient arena itself as sum.
- */
-int bl_reduce_needs_arena(const struct bl_reduce *r);
-
 /* sum (params->floats): what came of ranks 0 ... rank - 1; rank 0 overwrites it. May be `gradient`
  * when W = 1, and then nothing is done unless a dial rounds. Elements between parameters are left
  * alone. */

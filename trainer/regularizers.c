@@ -156,22 +156,6 @@ static void rows(void *context, const struct bl_row_stats *stats, const struct b
 
 /* ---- the set --------------------------------------------------------------------------------- */
 
-static int check(const struct bl_plugin_instance *i, struct bl_error *err)
-{
-    const struct bl_regularizer_ops *ops = &i->ops.regularizer;
-    if ((ops->rows != NULL || ops->weight_grad != NULL) && ops->coefficient == NULL)
-        return bl_error_set(err, BL_EXIT_PLUGIN,
-                            "regularizer %s has a value but no op `coefficient`: its author must "
-                            "add one",
-                            i->name);
-    if (ops->element != NULL && ops->row_scale != NULL)
-        return bl_error_set(err, BL_EXIT_PLUGIN,
-                            "regularizer %s has the ops `element` and `row_scale`: its author must "
-                            "split it in two plugins",
-                            i->name);
-    return 0;
-}
-
 static void fill_hooks(struct bl_regularizers *set)
 {
     struct bl_head_hooks *h = &set->hooks;
@@ -209,8 +193,6 @@ int bl_regularizers_make(struct bl_plugin_instance *const *instances, size_t cou
         goto no_memory;
     for (size_t i = 0; i < count; i++) {
         struct member *m = &set->members[i];
-        if (check(instances[i], err) != 0)
-            goto fail;
         m->instance = instances[i];
         m->ops = &instances[i]->ops.regularizer;
         m->self = instances[i]->self;
@@ -229,7 +211,6 @@ no_memory:
     bl_error_set(err, BL_EXIT_FAILED,
                  "out of memory for the regularizers' values of %llu rows; use a smaller batch",
                  (unsigned long long)capacity);
-fail:
     bl_regularizers_free(set);
     return -1;
 }
@@ -278,12 +259,6 @@ double *bl_regularizers_end(struct bl_regularizers *set)
         set->sums[i] = sum;
     }
     return set->sums;
-}
-
-const double *bl_regularizers_rows(const struct bl_regularizers *set, size_t i, uint64_t *count)
-{
-    *count = set->members[i].values != NULL ? set->seen : 0;
-    return set->members[i].values;
 }
 
 void bl_regularizers_weight_grad(struct bl_regularizers *set, const struct bl_tensor *head,
@@ -351,14 +326,6 @@ double bl_regularizers_aux(const struct bl_regularizers *set, uint64_t targets)
             sum += m->coefficient * bl_regularizers_value(set, i, targets);
     }
     return sum;
-}
-
-int bl_regularizers_active_rows(const struct bl_regularizers *set)
-{
-    int active = set->hooks.transforms > 0;
-    for (size_t i = 0; i < set->count; i++)
-        active |= set->members[i].ops->rows != NULL && !set->members[i].instance->null;
-    return active;
 }
 
 int bl_regularizers_has_weight_grad(const struct bl_regularizers *set)

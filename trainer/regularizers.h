@@ -17,8 +17,7 @@
 struct bl_regularizers;
 
 /* The instances are created, stay the caller's and outlive the set; config order. capacity: rows of
- * logits that this process sees in a step, at most. Refuses (BL_EXIT_PLUGIN) an instance that lacks
- * coefficient where it needs one, or has two transforms. */
+ * logits that this process sees in a step, at most. */
 int bl_regularizers_make(struct bl_plugin_instance *const *instances, size_t count,
                          struct bl_backend *backend, uint64_t capacity,
                          struct bl_regularizers **out, struct bl_error *err);
@@ -40,8 +39,6 @@ const struct bl_head_hooks *bl_regularizers_transforms(const struct bl_regulariz
  * chunks and threads were. Returns the sums (count,); a process among several may replace them by
  * the sums over all before it asks for values. More rows than the capacity: NaN. */
 double *bl_regularizers_end(struct bl_regularizers *set);
-/* Values of the rows of instance i so far, masked rows 0: for sums in another fixed order. */
-const double *bl_regularizers_rows(const struct bl_regularizers *set, size_t i, uint64_t *count);
 
 /* head and gradient: the output matrix and its reduced gradient, (V, C) fp32. Adds
  * coefficient * d value / d head of every instance with a term on the matrix. */
@@ -60,9 +57,6 @@ int bl_regularizers_has_value(const struct bl_regularizers *set, size_t i);
 /* loss/aux: sum of coefficient * value. */
 double bl_regularizers_aux(const struct bl_regularizers *set, uint64_t targets);
 
-/* 1 when the gradient of the logits is another than that of plain cross-entropy: a term on the rows
- * or a transform that is not null. */
-int bl_regularizers_active_rows(const struct bl_regularizers *set);
 /* 1 when somebody works on the output matrix after the reduction, or after the update. */
 int bl_regularizers_has_weight_grad(const struct bl_regularizers *set);
 int bl_regularizers_has_project_grad(const struct bl_regularizers *set);

@@ -42,12 +42,15 @@ static void run_free(struct bl_run *r)
     bl_rows_free(&r->eval_rows);
     bl_free(r->tokens);
     bl_free(r->targets);
-    bl_free(r->grad_squares);
     if (r->s->ranks > 1) {
         bl_free(r->sum);
         bl_free(r->ce_sum);
     }
     bl_model_free(r->model);
+    /* What a plugin asks the host for while it is destroyed is no longer there. */
+    r->metrics = NULL;
+    r->update = NULL;
+    r->model = NULL;
     /* Plugins may hold host memory and threads' results, never threads: they go before the pool. */
     bl_setup_free(r->s);
     bl_backend_destroy(r->backend);
@@ -82,14 +85,13 @@ static int make_arrays(struct bl_run *r, struct bl_error *err)
     uint64_t rows = s->info.sequences * s->info.context;
     r->tokens = bl_alloc(rows, sizeof *r->tokens);
     r->targets = bl_alloc(rows, sizeof *r->targets);
-    r->grad_squares = bl_alloc(s->params.count, sizeof *r->grad_squares);
     r->head = bl_params_find(&s->params, s->info.head);
     r->sum = bl_model_gradients(r->model);
     if (s->ranks > 1) {
         r->sum = bl_alloc(s->params.floats, sizeof *r->sum);
         r->ce_sum = s->info.tied ? NULL : bl_alloc(s->params.items[r->head].count, sizeof(float));
     }
-    if (r->tokens == NULL || r->targets == NULL || r->grad_squares == NULL || r->sum == NULL ||
+    if (r->tokens == NULL || r->targets == NULL || r->sum == NULL ||
         (s->ranks > 1 && !s->info.tied && r->ce_sum == NULL))
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory for the batch and its gradients");
     if (bl_rows_make(rows, needs_pz(r), has_transforms(r), &r->rows, err) < 0)
@@ -108,15 +110,10 @@ static int run_make(struct bl_run *r, struct bl_error *err)
             0)
         return -1;
     bl_run_services(r);
-    if (bl_setup_create(s, 1, err) < 0 ||
+    if (bl_setup_create(s, err) < 0 ||
         bl_regularizers_make(s->regularizers.items, s->regularizers.count, r->backend,
                              s->info.sequences * s->info.context, &r->regularizers, err) < 0)
         return -1;
-    if (s->info.tied && bl_regularizers_has_project_grad(r->regularizers))
-        return bl_error_set(
-            err, BL_EXIT_USAGE,
-            "a regularizer projects the head's gradient, which needs an untied head; "
-            "set model.tied = false");
     r->reduce = (struct bl_reduce){r->backend, &s->params, &s->dials, s->ranks};
     if (bl_reduce_check(&r->reduce, err) < 0 || make_arrays(r, err) < 0)
         return -1;
@@ -132,10 +129,24 @@ static int run_make(struct bl_run *r, struct bl_error *err)
         .refresh = refresh,
         .refresh_context = r->model,
     };
-    return bl_update_make(&u, &r->update, err) < 0 ||
-                   bl_metrics_make(s->sinks.items, s->sinks.count, &r->metrics, err) < 0
+    return bl_update_make(&u, &r->update, err);
+}
+
+/* The run's directory and what writes there: only once nothing in the config can be refused, as
+ * `fresh` removes an older run. */
+static int open_outputs(struct bl_run *r, int fresh, struct bl_error *err)
+{
+    struct bl_setup *s = r->s;
+    if (bl_rundir_open(s, fresh, &r->directory, err) < 0)
+        return -1;
+    char *path = bl_format("%s/log.txt", r->directory.path);
+    int rc = path != NULL ? bl_log_file(path) : -1;
+    if (rc < 0)
+        bl_error_set(err, BL_EXIT_FAILED, "%s/log.txt cannot be opened", r->directory.path);
+    free(path);
+    return rc < 0 || bl_setup_create_sinks(s, err) < 0
                ? -1
-               : 0;
+               : bl_metrics_make(s->sinks.items, s->sinks.count, &r->metrics, err);
 }
 
 /* Fresh weights, or those of the newest checkpoint. */
@@ -208,17 +219,9 @@ static int loop(struct bl_run *r, struct bl_error *err)
 int bl_run_train(struct bl_setup *s, int fresh, struct bl_error *err)
 {
     struct bl_run r = {.s = s, .directory = {NULL, -1, 0}};
-    char *log_path = NULL;
     int rc = -1;
     watch_signals(1);
-    if (bl_rundir_open(s, fresh, &r.directory, err) < 0)
-        goto done;
-    log_path = bl_format("%s/log.txt", r.directory.path);
-    if (log_path == NULL || bl_log_file(log_path) < 0) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s/log.txt cannot be opened", r.directory.path);
-        goto done;
-    }
-    if (run_make(&r, err) < 0 || start(&r, err) < 0)
+    if (run_make(&r, err) < 0 || open_outputs(&r, fresh, err) < 0 || start(&r, err) < 0)
         goto done;
     if (r.step >= s->info.steps) {
         bl_log(BL_LOG_INFO, "%s: complete, all %llu steps are done", r.directory.path,
@@ -236,7 +239,6 @@ int bl_run_train(struct bl_setup *s, int fresh, struct bl_error *err)
                (unsigned long long)bl_metrics_failures(r.metrics));
 done:
     watch_signals(0);
-    free(log_path);
     run_free(&r);
     return rc;
 }

@@ -1,4 +1,5 @@
 /* A run's state to and from checkpoints/<step>/. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,8 +147,23 @@ static struct bl_checkpoint_info info_of(const struct bl_run *r)
     };
 }
 
+/* A checkpoint from which nothing can go on must not push good ones out. */
+static int check_finite(struct bl_run *r, struct bl_error *err)
+{
+    double squares =
+        r->backend->ops->sum_squares(r->backend, r->s->params.floats, bl_model_weights(r->model));
+    if (isfinite(squares))
+        return 0;
+    return bl_error_set(err, BL_EXIT_DIVERGED,
+                        "diverged at step %llu: the update made weights that are not finite; no "
+                        "checkpoint is written, those before it stay",
+                        (unsigned long long)r->step);
+}
+
 int bl_run_save(struct bl_run *r, struct bl_error *err)
 {
+    if (check_finite(r, err) < 0)
+        return -1;
     struct views v = {0};
     struct saved saved = {0};
     int rc = -1;

@@ -25,8 +25,7 @@ struct bl_run {
     uint64_t target_count; /* unmasked */
 
     float *sum; /* (params.floats) partial sum over ranks; the gradient arena itself when W = 1 */
-    float *ce_sum;        /* the same for the CE part of the output matrix's gradient */
-    double *grad_squares; /* (params.count) of the reduced gradient */
+    float *ce_sum; /* the same for the CE part of the output matrix's gradient */
 
     int64_t head;                  /* index of the output matrix */
     uint64_t step;                 /* updates done, skipped ones counted */

@@ -86,9 +86,15 @@ static double cross_entropy(const struct bl_rows *rows, uint64_t targets)
     return sum / (double)targets;
 }
 
-static void stats_of(const struct bl_run *r, const struct bl_rows *rows, int before,
-                     struct bl_row_stats *out)
+/* Whether somebody looks at pz in a step in which monitors have these needs. */
+static int wants_pz(const struct bl_run *r, uint32_t needs)
 {
+    return (needs & BL_MONITOR_PZ) || (bl_regularizers_hooks(r->regularizers)->needs & BL_NEED_PZ);
+}
+
+static void stats_of(const struct bl_run *r, uint32_t needs, int before, struct bl_row_stats *out)
+{
+    const struct bl_rows *rows = &r->rows;
     *out = (struct bl_row_stats){
         .size = sizeof *out,
         .count = rows->count,
@@ -99,7 +105,7 @@ static void stats_of(const struct bl_run *r, const struct bl_rows *rows, int bef
         .m2 = before ? rows->pre_m2 : rows->m2,
         .max = before ? rows->pre_max : rows->max,
         .argmax = before ? rows->pre_argmax : rows->argmax,
-        .pz = before ? NULL : rows->pz,
+        .pz = !before && wants_pz(r, needs) ? rows->pz : NULL,
         .valid = rows->valid,
     };
 }
@@ -132,8 +138,8 @@ static int gradient(struct bl_run *r, uint32_t needs, struct bl_error *err)
     int split = !s->info.tied && ((needs & BL_MONITOR_CE_GRADIENT) ||
                                   bl_regularizers_has_project_grad(r->regularizers));
     struct bl_rows rows = r->rows;
-    if (!(needs & BL_MONITOR_PZ) && !(hooks->needs & BL_NEED_PZ))
-        rows.pz = NULL; /* nobody looks at it in this step */
+    if (!wants_pz(r, needs))
+        rows.pz = NULL;
     rows.count = 0;
     for (uint64_t rank = 0; rank < s->ranks; rank++) {
         for (uint64_t first = 0; first < per_rank; first += micro) {
@@ -212,17 +218,15 @@ static int head_gradient(struct bl_run *r, struct bl_error *err)
     return 0;
 }
 
-/* L2 norm over all parameters, tied ones once; per-parameter squares are kept. */
+/* L2 norm over all parameters, tied ones once. */
 static double gradient_norm(struct bl_run *r)
 {
     const struct bl_params *p = &r->s->params;
     const float *g = bl_model_gradients(r->model);
     double total = 0;
-    for (uint64_t i = 0; i < p->count; i++) {
-        r->grad_squares[i] =
+    for (uint64_t i = 0; i < p->count; i++)
+        total +=
             r->backend->ops->sum_squares(r->backend, p->items[i].count, g + p->items[i].offset);
-        total += r->grad_squares[i];
-    }
     return sqrt(total);
 }
 
@@ -258,15 +262,8 @@ static int run_guards(struct bl_run *r, int updates, struct bl_guard_input *in, 
         out->scale *= v.scale;
         out->skip |= v.skip != 0;
         in->norm *= v.scale;
-    }
-    return 0;
-}
-
-static int has_update_guard(const struct bl_run *r)
-{
-    for (size_t i = 0; i < r->s->guards.count; i++) {
-        if (r->s->guards.items[i]->ops.guard.update != NULL && !r->s->guards.items[i]->null)
-            return 1;
+        if (out->skip)
+            break; /* what later guards remember must not hold this step */
     }
     return 0;
 }
@@ -309,7 +306,7 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
 {
     struct verdict v = {1, gradients->skip};
     int measure = (needs & BL_MONITOR_UPDATES) != 0;
-    if (!v.skip && has_update_guard(r)) {
+    if (!v.skip && bl_setup_has_update_guard(r->s)) {
         in->norm = sqrt(bl_update_prepare(r->update, lr, gradients->scale));
         if (run_guards(r, 1, in, &v, err) < 0)
             return -1;
@@ -334,7 +331,8 @@ static int diverged(uint64_t step, const char *what, double value, struct bl_err
 {
     return bl_error_set(err, BL_EXIT_DIVERGED,
                         "diverged at step %llu: %s is %g; the weights are those before this step",
-                        (unsigned long long)step, what, value);
+                        (unsigned long long)step, what,
+                        isnan(value) ? (double)NAN : value /* no sign */);
 }
 
 int bl_run_step(struct bl_run *r, struct bl_error *err)
@@ -359,8 +357,8 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     bl_metrics_set(r->metrics, "optim/lr", lr);
     bl_metrics_set(r->metrics, "optim/grad_norm", norm);
 
-    stats_of(r, &r->rows, 0, &seen);
-    stats_of(r, &r->rows, 1, &before);
+    stats_of(r, needs, 0, &seen);
+    stats_of(r, needs, 1, &before);
     struct bl_monitor_input in = {
         .size = sizeof in,
         .step = step,

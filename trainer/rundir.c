@@ -43,7 +43,7 @@ static int remove_old(const char *path, struct bl_error *err)
 /* Lines that may change between attempts without making another plan. */
 static int is_free_line(const char *line, size_t n)
 {
-    static const char *const keys[] = {"threads",          "backend",    "keep",
+    static const char *const keys[] = {"threads",          "backend",    "keep",       "dir",
                                        "checkpoint_every", "eval_every", "eval_tokens"};
     while (n > 0 && *line == ' ') {
         line++;

@@ -80,21 +80,6 @@ static int open_data(struct bl_setup *s, struct bl_error *err)
     return 0;
 }
 
-int bl_dial_applies(uint32_t group, uint32_t dial)
-{
-    switch (dial) {
-    case BL_DIAL_LOGITS:
-    case BL_DIAL_DLOGITS:
-        return group == BL_GROUP_HEAD;
-    case BL_DIAL_ATTENTION_OUTPUT:
-        return group == BL_GROUP_MATRIX;
-    case BL_DIAL_ARITHMETIC:
-        return group == BL_GROUP_NORM;
-    default:
-        return dial < BL_DIAL_COUNT;
-    }
-}
-
 uint32_t bl_dial_default(uint32_t dial)
 {
     switch (dial) {
@@ -209,14 +194,49 @@ static int create_list(const struct bl_plugin_list *list, const struct bl_servic
     return 0;
 }
 
-int bl_setup_create(struct bl_setup *s, int sinks, struct bl_error *err)
+int bl_setup_has_update_guard(const struct bl_setup *s)
 {
+    for (size_t i = 0; i < s->guards.count; i++) {
+        if (s->guards.items[i]->ops.guard.update != NULL && !s->guards.items[i]->null)
+            return 1;
+    }
+    return 0;
+}
+
+/* What no plugin can know alone. */
+static int check_together(const struct bl_setup *s, struct bl_error *err)
+{
+    if (bl_setup_has_update_guard(s) && s->optimizer->ops.optimizer.prepare == NULL)
+        return bl_error_set(err, BL_EXIT_PLUGIN,
+                            "optimizer %s has no op `prepare`, which a guard on updates needs; use "
+                            "another optimizer or leave that guard out",
+                            s->optimizer->plugin->name);
+    for (size_t i = 0; s->info.tied && i < s->regularizers.count; i++) {
+        const struct bl_plugin_instance *r = s->regularizers.items[i];
+        if (r->ops.regularizer.project_grad != NULL && !r->null)
+            return bl_error_set(err, BL_EXIT_USAGE,
+                                "regularizer %s projects the head's gradient, which needs an "
+                                "untied head; set model.tied = false",
+                                r->name);
+    }
+    return 0;
+}
+
+int bl_setup_create(struct bl_setup *s, struct bl_error *err)
+{
+    if (check_together(s, err) < 0)
+        return -1;
     if (bl_instance_create(s->optimizer, &s->services, err) < 0 ||
         create_list(&s->regularizers, &s->services, err) < 0 ||
         create_list(&s->guards, &s->services, err) < 0 ||
         create_list(&s->monitors, &s->services, err) < 0)
         return -1;
-    return sinks ? create_list(&s->sinks, &s->services, err) : 0;
+    return 0;
+}
+
+int bl_setup_create_sinks(struct bl_setup *s, struct bl_error *err)
+{
+    return create_list(&s->sinks, &s->services, err);
 }
 
 void bl_setup_free(struct bl_setup *s)
@@ -289,21 +309,6 @@ double bl_setup_learning_rate(const struct bl_setup *s, uint64_t step)
         factor = s->schedule->ops.schedule.factor(s->schedule->self, &p);
     }
     return s->config->optimizer.lr * factor;
-}
-
-const char *bl_group_name(uint32_t group)
-{
-    static const char *const names[BL_GROUP_COUNT] = {"matrix", "embedding", "norm", "head"};
-    return group < BL_GROUP_COUNT ? names[group] : NULL;
-}
-
-const char *bl_dial_name(uint32_t dial)
-{
-    static const char *const names[BL_DIAL_COUNT] = {
-        "compute",   "gradient",   "accumulate",       "wire",      "sum",      "average",
-        "algorithm", "collective", "master",           "moments",   "rounding", "sum_rounding",
-        "logits",    "dlogits",    "attention_output", "arithmetic"};
-    return dial < BL_DIAL_COUNT ? names[dial] : NULL;
 }
 
 const char *bl_dial_value_name(uint32_t dial, uint32_t value)

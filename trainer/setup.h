@@ -32,21 +32,20 @@ struct bl_setup {
  * by bl_setup_create once the services stand. */
 int bl_setup_make(const char *path, int overrides, char *const *override, struct bl_setup **out,
                   struct bl_error *err);
-/* Creates optimizer, regularizers, guards, monitors and, if asked, sinks. */
-int bl_setup_create(struct bl_setup *s, int sinks, struct bl_error *err);
+/* Creates optimizer, regularizers, guards and monitors; then sinks, which want the directory. */
+int bl_setup_create(struct bl_setup *s, struct bl_error *err);
+int bl_setup_create_sinks(struct bl_setup *s, struct bl_error *err);
+/* 1 when a guard judges updates: each step is then prepared before it is applied. */
+int bl_setup_has_update_guard(const struct bl_setup *s);
 void bl_setup_free(struct bl_setup *s);
 
 /* The effective configuration as text (malloc'd in out->text). */
 int bl_setup_config_text(const struct bl_setup *s, struct bl_text *out, struct bl_error *err);
 /* The learning rate of update `step` (1-based): peak x (warmup or schedule). */
 double bl_setup_learning_rate(const struct bl_setup *s, uint64_t step);
-/* "bf16", "divide_first" ...: the name of a dial's value, and of the dial. */
+/* "bf16", "divide_first" ...: the name of a dial's value; NULL = this program has no such one. */
 const char *bl_dial_value_name(uint32_t dial, uint32_t value);
-const char *bl_dial_name(uint32_t dial);
-/* 1 when the dial means something for the group. */
-int bl_dial_applies(uint32_t group, uint32_t dial);
 /* fp32, nearest, divide, all_reduce, alltoall: what a precision plugin starts from. */
 uint32_t bl_dial_default(uint32_t dial);
-const char *bl_group_name(uint32_t group);
 
 #endif

@@ -48,7 +48,20 @@ same() {
             { grep -v identical compare.out; return 1; }
     done
 }
-differs() { ! same "$@" >/dev/null; }
+differs() {
+    "$BALLAST" weights "runs/$1/checkpoints/6/model.safetensors" \
+        "runs/$2/checkpoints/6/model.safetensors" >compare.out 2>&1
+    test $? -eq 1 && grep -q " differ$" compare.out
+}
+
+# close METRIC A B TOLERANCE: the last rows of two runs have it, within a relative tolerance.
+close() {
+    for run in "$2" "$3"; do
+        tail -n 1 "runs/$run/metrics.jsonl" | sed -n "s|.*\"$1\": *\([-0-9.e+]*\).*|\1|p"
+    done >values
+    awk -v t="$4" '{ x[NR] = $1 } END { d = x[1] - x[2]; if (d < 0) d = -d
+        print x[1], x[2], d; exit !(NR == 2 && x[2] > 0 && d <= t * x[2]) }' values
+}
 
 # metrics NAME: the rows without what a clock or a name decides.
 metrics() {

@@ -383,7 +383,7 @@ static void overrides(void **state)
         {"model.tied=false", "tied = false;"},
         {"schedule.final=0.5", "final = 0.5;"},
         {"cluster.emulate=4", "emulate = 4;"},
-        {"precision.head.wire=bf16", "wire = \"bf16\";"},
+        {"precision.norm.wire=bf16", "wire = \"bf16\";"},
         {"regularizers[0].coefficient=1e-2", "coefficient = 0.01;"},
         {"regularizers[1].plugin=mu_loss", "plugin = \"mu_loss\";"},
         {"guards[0].plugin=clip_norm", "plugin = \"clip_norm\";"},
@@ -577,6 +577,12 @@ static const struct bad bad_inputs[] = {
      "precision.norm: unknown key \"logits\""},
     {"precision = { matrix = {\n arithmetic = \"bf16\"; }; };", "t.cfg:2", "unknown key"},
     {"precision = { head = 1; };", "t.cfg:1", "head: expects a group"},
+    {"precision = {\n head = { wire = \"bf16\"; }; };", "t.cfg:2",
+     "write precision.embedding.wire"},
+    {"precision = { wire = \"bf16\";\n head = { wire = \"fp32\"; }; };", "t.cfg:2", "tied = false"},
+    {"regularizers = ( { plugin = \"z_loss\";\n name = \"ce\"; } );", "t.cfg:2",
+     "\"ce\" is taken: loss/ce"},
+    {"regularizers = (\n { plugin = \"./regularizer_total.so\"; } );", "t.cfg:2", "loss/total"},
     {"plugin_path = \"x\";", "t.cfg:1", "plugin_path expects a list of strings"},
 };
 

@@ -1,6 +1,9 @@
 include %D%/attention_logits.mk
 include %D%/data.mk
+include %D%/dials.mk
 include %D%/model.mk
 include %D%/regularizers.mk
 include %D%/ranks.mk
+include %D%/setup.mk
 include %D%/update.mk
+include %D%/wide.mk

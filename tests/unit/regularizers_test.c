@@ -237,7 +237,6 @@ static void test_nothing(void **state)
     make(w, 0);
     const struct bl_head_hooks *h = bl_regularizers_hooks(w->set);
     assert_true(h->rows == NULL && h->transforms == 0 && h->needs == 0);
-    assert_false(bl_regularizers_active_rows(w->set));
     assert_false(bl_regularizers_has_project_weight(w->set));
     bl_regularizers_end(w->set);
     assert_true(bl_regularizers_aux(w->set, 10) == 0);
@@ -251,7 +250,6 @@ static void test_values_and_derivatives(void **state)
     add(w, 0.5, ROWS_OP(square, constant));
     add(w, 0.25, ROWS_OP(margin, constant));
     make(w, ROWS);
-    assert_true(bl_regularizers_active_rows(w->set));
     feed(w, ROWS);
     for (uint64_t i = 0; i < ROWS; i++) {
         int v = w->valid[i];
@@ -268,10 +266,6 @@ static void test_values_and_derivatives(void **state)
     assert_true(fabs(bl_regularizers_aux(w->set, 800) - aux) <= 1e-15 * fabs(aux));
     sums[0] = 1600; /* what a sum over ranks does */
     assert_true(bl_regularizers_value(w->set, 0, 800) == 2);
-    uint64_t n = 0;
-    const double *rows = bl_regularizers_rows(w->set, 0, &n);
-    assert_int_equal(n, ROWS);
-    assert_true(rows[0] == w->lse[0] * w->lse[0] && rows[4] == 0);
     world_free(w);
 }
 
@@ -310,7 +304,6 @@ static void test_null_is_measured_only(void **state)
     w->fakes[0].weight_value = 3;
     make(w, ROWS);
     assert_int_equal(bl_regularizers_hooks(w->set)->transforms, 0);
-    assert_false(bl_regularizers_active_rows(w->set));
     assert_false(bl_regularizers_has_project_grad(w->set));
     assert_false(bl_regularizers_has_project_weight(w->set));
     feed(w, 100);
@@ -387,7 +380,6 @@ static void test_transforms_in_order(void **state)
     const struct bl_head_hooks *h = bl_regularizers_hooks(w->set);
     assert_int_equal(h->transforms, 2);
     assert_null(h->rows);
-    assert_true(bl_regularizers_active_rows(w->set));
     assert_int_equal(h->transform_kind(h->context, 0), 2);
     assert_int_equal(h->transform_kind(h->context, 1), 1);
     double scale[600], d_mean[600], d_m2[600];
@@ -434,7 +426,6 @@ static void test_matrix(void **state)
     w->fakes[0].weight_value = 7;
     make(w, 0);
     assert_true(bl_regularizers_has_weight_grad(w->set));
-    assert_false(bl_regularizers_active_rows(w->set));
     bl_regularizers_begin(w->set, 3);
     bl_regularizers_end(w->set);
     float x[2] = {10, 0};
@@ -484,28 +475,6 @@ static void test_too_many_rows_show(void **state)
     world_free(w);
 }
 
-static void test_refuses(void **state)
-{
-    (void)state;
-    static const struct bl_regularizer_ops bad[] = {
-        {.rows = square},
-        {.weight_grad = on_matrix},
-        {.element = negate, .row_scale = half},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct world *w = world_new();
-        struct bl_error err = BL_ERROR_INIT;
-        add(w, 1, ROWS_OP(square, constant));
-        add(w, 1, bad[i]);
-        assert_int_equal(
-            bl_regularizers_make(w->pointers, w->count, &w->backend, 10, &w->set, &err), -1);
-        assert_null(w->set);
-        assert_int_equal(err.code, BL_EXIT_PLUGIN);
-        assert_non_null(strstr(err.text, "fake1"));
-        world_free(w);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -520,7 +489,6 @@ int main(void)
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_projections),
         cmocka_unit_test(test_too_many_rows_show),
-        cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

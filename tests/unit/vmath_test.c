@@ -223,12 +223,12 @@ static __attribute__((noinline)) int run(void)
 
 int main(void)
 {
-#if BL_LANES == 16
+#if defined(__AVX512F__)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq")) {
         puts("skipped: this processor has no AVX-512");
         return 77;
     }
-#elif BL_LANES == 8
+#elif defined(__AVX2__)
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
         puts("skipped: this processor has no AVX2");
         return 77;

@@ -65,6 +65,7 @@ struct bl_norm {
 struct bl_norm_grad {
     uint64_t rows, width, groups, stride_dy, stride_x, stride_dx;
     uint32_t act, acc_x, acc_w;
+    uint32_t arithmetic; /* the forward's; BL_BF16: x_hat and its gradient dy weight are rounded */
     const void *dy, *x, *weight;
     const float *mean, *rstd;
     void *dx;               /* may be dy */
@@ -202,7 +203,6 @@ struct bl_backend_ops {
 
     /* Element-wise on fp32 arrays of n. */
     void (*round)(struct bl_backend *b, uint64_t n, const float *x, float *y, uint32_t dtype);
-    void (*scale)(struct bl_backend *b, uint64_t n, float c, float *x);
     void (*accumulate)(struct bl_backend *b, uint64_t n, const float *x, float *sum,
                        uint32_t dtype); /* sum = round(sum + x) */
     /* fp64, fixed 4096-element blocks summed in index order. */

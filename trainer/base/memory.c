@@ -18,22 +18,28 @@ void *bl_alloc(size_t n, size_t size)
         return NULL;
     size_t alignment = bytes >= HUGE_FROM ? HUGE_PAGE : CACHE_LINE;
     size_t rounded = bytes ? (bytes + alignment - 1) / alignment * alignment : alignment;
-    void *p = aligned_alloc(alignment, rounded);
-    if (!p)
+    /* calloc gives large blocks untouched: an arena that is never used costs no memory. The block's
+     * own start is kept in front of what the caller gets. */
+    char *block = calloc(1, rounded + alignment);
+    if (!block)
         return NULL;
+    char *p = block + (alignment - (uintptr_t)block % alignment);
+    memcpy(p - sizeof block, &block, sizeof block);
     if (alignment == HUGE_PAGE) {
         int saved = errno;
         madvise(p, rounded, MADV_HUGEPAGE); /* advice only: a kernel without it is fine */
         errno = saved;
     }
-    memset(p, 0, rounded);
     return p;
 }
 
 void bl_free(void *pointer)
 {
     int saved = errno;
-    free(pointer);
+    char *block = NULL;
+    if (pointer)
+        memcpy(&block, (char *)pointer - sizeof block, sizeof block);
+    free(block);
     errno = saved;
 }
 

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* n * size bytes, zeroed, 64-byte aligned (huge pages advised from 4 MiB on). NULL on overflow or
- * when there is no memory. */
+/* n * size bytes, zeroed, 64-byte aligned (huge pages advised from 4 MiB on); a large block takes
+ * memory only where it is touched. NULL on overflow or when there is no memory. */
 void *bl_alloc(size_t n, size_t size);
 void bl_free(void *pointer);   /* NULL is fine; keeps errno */
 uint64_t bl_memory_peak(void); /* bytes, of the process (VmHWM) */

@@ -68,6 +68,12 @@ struct bl_instance {
 
 #define BL_DIAL_UNSET 0xffffffffu
 
+/* As they are written: "head", "wire"; NULL = there is no such one. */
+const char *bl_group_name(uint32_t group);
+const char *bl_dial_name(uint32_t dial);
+/* 1 when the group has the dial. */
+int bl_dial_applies(uint32_t group, uint32_t dial);
+
 struct bl_config {
     struct bl_node *root;
     struct bl_run_options run;

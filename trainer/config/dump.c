@@ -131,7 +131,6 @@ static int is_common(const struct bl_config *c, const struct bl_dial_info *dial,
 
 static void dump_precision(const struct dump *d)
 {
-    static const char *const name[BL_GROUP_COUNT] = {"matrix", "embedding", "norm", "head"};
     const struct bl_config *c = d->c;
     uint32_t value;
     open_group(d, "precision");
@@ -148,7 +147,7 @@ static void dump_precision(const struct dump *d)
             if (own == BL_DIAL_UNSET || is_common(c, &bl_dials[i], &value))
                 continue;
             if (!open)
-                bl_text_add(d->out, "    %s = {\n", name[g]);
+                bl_text_add(d->out, "    %s = {\n", bl_group_name(g));
             open = 1;
             dump_dial(d, &bl_dials[i], own, 8);
         }

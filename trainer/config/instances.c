@@ -5,6 +5,8 @@
 #include "config/internal.h"
 #include "config/schema.h"
 
+enum { MAX_NAME = 100 }; /* of an instance: metrics bear it */
+
 static const char *kind_prefix(uint32_t kind)
 {
     static const char *const prefix[BL_KIND_COUNT] = {"",          "regularizer_", "precision_",
@@ -29,6 +31,16 @@ static char *plugin_base(uint32_t kind, const char *plugin)
     return strndup(begin, n);
 }
 
+/* A regularizer's value is logged as loss/<name>, beside what the host logs there. */
+static int is_taken(uint32_t kind, const char *name)
+{
+    static const char *const taken[] = {"ce", "aux", "total", "val", "val_perplexity"};
+    for (size_t i = 0; kind == BL_KIND_REGULARIZER && i < sizeof taken / sizeof *taken; i++)
+        if (strcmp(name, taken[i]) == 0)
+            return 1;
+    return 0;
+}
+
 int bl_instance_fill(struct bl_config *c, struct bl_instance *i, uint32_t kind, const char *plugin,
                      const char *name, const struct bl_node *node, enum bl_schema_value s,
                      const char *what, struct bl_error *err)
@@ -49,6 +61,16 @@ int bl_instance_fill(struct bl_config *c, struct bl_instance *i, uint32_t kind, 
                                     "use letters, digits, '_', '-' and '.' in name = \"...\"",
                                     name);
     }
+    if (strlen(name) > MAX_NAME)
+        return bl_schema_refuse(node, given ? "name" : "plugin", what, err,
+                                "\"%.20s...\" is longer than %d characters; write a shorter "
+                                "name = \"...\"",
+                                name, MAX_NAME);
+    if (is_taken(kind, name))
+        return bl_schema_refuse(node, given ? "name" : "plugin", what, err,
+                                "the name \"%s\" is taken: loss/%s is a metric of the trainer; "
+                                "write another name = \"...\"",
+                                name, name);
     *i = (struct bl_instance){
         .kind = kind, .plugin = plugin, .name = name, .every = 1, .node = node};
     return bl_schema_host_keys(c, s, &i->host_keys, err);

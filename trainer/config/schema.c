@@ -96,7 +96,7 @@ static const struct bl_option optimizer_table[] = {
     ROW(struct bl_optimizer_keys, plugin, "plugin", STRING, "adamw", NULL, "optimizer plugin"),
     ROW(struct bl_optimizer_keys, options.lr, "lr", FLOAT, "3e-4", "[0,inf)", "peak learning rate"),
     ROW(struct bl_optimizer_keys, options.weight_decay, "weight_decay", FLOAT, "0.1", "[0,inf)",
-        "decoupled weight decay of matrices"),
+        "decoupled weight decay of every parameter; rules make exceptions"),
     END,
 };
 static const char *const optimizer_also[] = {"rules", NULL};

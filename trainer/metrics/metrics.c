@@ -155,7 +155,9 @@ void bl_metrics_emit(struct bl_metrics *m, uint64_t step, uint32_t attempt)
     for (size_t i = 0; i < m->sink_count; i++) {
         struct sink *s = &m->sinks[i];
         struct bl_error err = BL_ERROR_INIT;
-        if (s->in_a_row < FAILURES_IN_A_ROW && s->instance->ops.sink.write)
+        if (s->in_a_row >= FAILURES_IN_A_ROW)
+            m->failures++; /* given up: its row is lost all the same */
+        else
             took(m, s, s->instance->ops.sink.write(s->instance->self, &record, &err) != 0, &err);
     }
     m->count = 0;

@@ -11,7 +11,7 @@ int bl_metrics_make(struct bl_plugin_instance *const *sinks, size_t count, struc
 /* Adds or replaces a value in the current row; the name is copied. */
 void bl_metrics_set(struct bl_metrics *m, const char *name, double value);
 /* Hands the row to every sink and clears it. A sink that fails is logged the first time, counted,
- * and not called again after `10` failures in a row. */
+ * and not called again after 10 failures in a row; the rows that it then misses count too. */
 void bl_metrics_emit(struct bl_metrics *m, uint64_t step, uint32_t attempt);
 void bl_metrics_finish(struct bl_metrics *m);
 uint64_t bl_metrics_failures(const struct bl_metrics *m);

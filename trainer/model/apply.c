@@ -68,6 +68,7 @@ void bl_model_norm_grad(struct bl_model *m, const struct bl_gain *g, const void 
                                                       .act = m->act,
                                                       .acc_x = acc_x,
                                                       .acc_w = m->acc,
+                                                      .arithmetic = m->norm_arithmetic,
                                                       .dy = dy,
                                                       .x = x,
                                                       .weight = bl_model_w(m, g->weight),

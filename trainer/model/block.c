@@ -74,6 +74,7 @@ static void qk_norm_grad(struct bl_model *m, struct bl_layer *l, int key)
                                                       .stride_dx = s.qkv_width,
                                                       .act = m->act,
                                                       .acc_w = m->acc,
+                                                      .arithmetic = m->norm_arithmetic,
                                                       .dy = at(m, m->dqk, first),
                                                       .x = at(m, l->qkv_x, first),
                                                       .weight = bl_model_w(m, g->weight),

@@ -59,8 +59,8 @@ struct bl_head_hooks {
     void (*rows)(void *context, const struct bl_row_stats *stats, const struct bl_row_grads *out);
 };
 
-/* Row statistics of the sequences seen since bl_rows_reset, in (sequence, time) order. Owned by
- * the caller; capacity in rows. */
+/* Row statistics of the sequences seen since count was set to 0, in (sequence, time) order. Owned
+ * by the caller; capacity in rows. */
 struct bl_rows {
     uint64_t capacity, count;
     double *lse, *target, *mean, *m2, *max, *pz;

@@ -135,6 +135,15 @@ static int run_gnuplot(const char *script, size_t n, struct bl_error *err)
     return 0;
 }
 
+/* In gnuplot's single quotes only a quote itself is special; two stand for one. */
+static void add_quoted(struct bl_text *t, const char *text)
+{
+    bl_text_add(t, "'");
+    for (; *text; text++)
+        bl_text_add(t, "%s%c", *text == '\'' ? "'" : "", *text);
+    bl_text_add(t, "'");
+}
+
 int bl_plot(const char *path, const struct bl_panel *panels, size_t count, struct bl_error *err)
 {
     char *tmp = bl_format("%s.tmp", path);
@@ -143,11 +152,12 @@ int bl_plot(const char *path, const struct bl_panel *panels, size_t count, struc
         return bl_error_set(err, BL_EXIT_FAILED, "%s: out of memory", path);
     bl_text_add(&t,
                 "set terminal pngcairo size 1000,%zu font 'sans,11' background '#ffffff'\n"
-                "set output '%s'\n"
-                "set lmargin 11\nset rmargin 3\nset grid lc rgb '#dddddd' lt 1\n"
-                "set border 3\nset tics nomirror\nset xlabel 'step' offset 0,0.5\n"
-                "set format y '%%g'\n",
-                60 + 300 * count, tmp);
+                "set output ",
+                60 + 300 * count);
+    add_quoted(&t, tmp);
+    bl_text_add(&t, "\nset lmargin 11\nset rmargin 3\nset grid lc rgb '#dddddd' lt 1\n"
+                    "set border 3\nset tics nomirror\nset xlabel 'step' offset 0,0.5\n"
+                    "set format y '%%g'\n");
     bl_text_add(&t, "set multiplot layout %zu,1\n", count);
     for (size_t i = 0; i < count; i++)
         add_panel(&t, &panels[i], i);

@@ -17,6 +17,9 @@
  * All sums are fp64 over fixed blocks of 256 rows that are added in row order: the same bits for
  * any number of threads. No options of its own; one pass over W and one over G a look.
  *
+ * With model.logit_softcap or an element-wise transform the loss does see a common shift, and the
+ * rows of G sum to that force: gauge_leak is no rounding then, but thousands of times as large.
+ *
  * What it cannot do: tell rounding in the head's own product from rounding in the reduction over
  * ranks; compare arms that differ in just the reduction for that.
  */

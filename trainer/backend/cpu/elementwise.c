@@ -14,43 +14,31 @@
 #define PER_TASK 16 /* blocks of a task */
 #define WAYS     16
 
-enum job { ADD, ROUND, SCALE, ACCUMULATE };
+enum job { ADD, ROUND };
 
 struct task {
     enum job job;
     uint64_t n;
     const float *a, *c;
     float *y;
-    float factor;
     int bf16;
 };
 
-BL_V_INLINE bl_vf element(enum job job, bl_vf a, bl_vf c, bl_vf factor, int bf16)
+BL_V_INLINE bl_vf element(enum job job, bl_vf a, bl_vf c, int bf16)
 {
-    switch (job) {
-    case ADD:
-    case ACCUMULATE:
-        return bl_v_round(a + c, bf16);
-    case SCALE:
-        return a * factor;
-    case ROUND:
-        break;
-    }
-    return bl_v_round(a, bf16);
+    return bl_v_round(job == ADD ? a + c : a, bf16);
 }
 
 /* Instantiated with constant job and bf16, so that the loop holds nothing else. c may be a. */
 BL_V_INLINE void sweep(const struct task *t, uint64_t i, uint64_t end, enum job job, int bf16)
 {
-    const bl_vf factor = bl_v_set(t->factor);
-
     for (; i + BL_LANES <= end; i += BL_LANES)
-        bl_v_store(t->y + i, element(job, bl_v_load(t->a + i), bl_v_load(t->c + i), factor, bf16));
+        bl_v_store(t->y + i, element(job, bl_v_load(t->a + i), bl_v_load(t->c + i), bf16));
     if (i < end)
-        bl_v_store_n(t->y + i,
-                     element(job, bl_v_load_n(t->a + i, end - i), bl_v_load_n(t->c + i, end - i),
-                             factor, bf16),
-                     end - i);
+        bl_v_store_n(
+            t->y + i,
+            element(job, bl_v_load_n(t->a + i, end - i), bl_v_load_n(t->c + i, end - i), bf16),
+            end - i);
 }
 
 static void run_blocks(void *argument, uint64_t index)
@@ -59,24 +47,14 @@ static void run_blocks(void *argument, uint64_t index)
     uint64_t size = (uint64_t)BLOCK * PER_TASK, i = index * size;
     uint64_t end = i + size < t->n ? i + size : t->n;
 
-    switch (t->job) {
-    case ADD:
-    case ACCUMULATE:
-        if (t->bf16)
-            sweep(t, i, end, ADD, 1);
-        else
-            sweep(t, i, end, ADD, 0);
-        break;
-    case SCALE:
-        sweep(t, i, end, SCALE, 0);
-        break;
-    case ROUND:
-        if (t->bf16)
-            sweep(t, i, end, ROUND, 1);
-        else if (t->y != t->a)
-            memcpy(t->y + i, t->a + i, (end - i) * sizeof *t->y);
-        break;
-    }
+    if (t->job == ADD && t->bf16)
+        sweep(t, i, end, ADD, 1);
+    else if (t->job == ADD)
+        sweep(t, i, end, ADD, 0);
+    else if (t->bf16)
+        sweep(t, i, end, ROUND, 1);
+    else if (t->y != t->a)
+        memcpy(t->y + i, t->a + i, (end - i) * sizeof *t->y);
 }
 
 static uint64_t tasks(uint64_t n)
@@ -88,26 +66,20 @@ static uint64_t tasks(uint64_t n)
 void BL_CPU(add)(struct bl_backend *b, uint64_t n, const void *a, const void *c, void *y,
                  uint32_t act)
 {
-    struct task t = {ADD, n, a, c, y, 1.0f, act == BL_BF16};
+    struct task t = {ADD, n, a, c, y, act == BL_BF16};
     bl_pool_run(bl_cpu_pool(b), tasks(n), run_blocks, &t);
 }
 
 void BL_CPU(round)(struct bl_backend *b, uint64_t n, const float *x, float *y, uint32_t dtype)
 {
-    struct task t = {ROUND, n, x, x, y, 1.0f, dtype == BL_BF16};
-    bl_pool_run(bl_cpu_pool(b), tasks(n), run_blocks, &t);
-}
-
-void BL_CPU(scale)(struct bl_backend *b, uint64_t n, float c, float *x)
-{
-    struct task t = {SCALE, n, x, x, x, c, 0};
+    struct task t = {ROUND, n, x, x, y, dtype == BL_BF16};
     bl_pool_run(bl_cpu_pool(b), tasks(n), run_blocks, &t);
 }
 
 void BL_CPU(accumulate)(struct bl_backend *b, uint64_t n, const float *x, float *sum,
                         uint32_t dtype)
 {
-    struct task t = {ACCUMULATE, n, sum, x, sum, 1.0f, dtype == BL_BF16};
+    struct task t = {ADD, n, sum, x, sum, dtype == BL_BF16};
     bl_pool_run(bl_cpu_pool(b), tasks(n), run_blocks, &t);
 }
 

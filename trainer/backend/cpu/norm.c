@@ -117,14 +117,15 @@ struct backward {
 };
 
 /* dx = rstd (h - mean(h) - x_hat mean(h x_hat)), h = dy weight; RMSNorm without mean(h). Adds the
- * row to the block's partial sums. */
+ * row to the block's partial sums. With arithmetic BL_BF16 the gain's gradient takes x_hat as the
+ * gain multiplied it, and h is rounded as the gradient of that number. */
 static void backward_row(const struct backward *f, const float *dy, const float *x, float *dx,
                          const float *mean, float rstd, float *dweight, float *dbias)
 {
     const struct bl_norm_grad *a = &f->a;
     const float *weight = a->weight;
     const uint64_t n = a->width;
-    const int bf16 = a->act == BL_BF16;
+    const int bf16 = a->act == BL_BF16, inner = a->arithmetic == BL_BF16;
     const bl_vf vm = bl_v_set(mean ? *mean : 0.0f), vr = bl_v_set(rstd);
     struct bl_vacc sd = {{0}, {0}}, sh = {{0}, {0}}, shd = {{0}, {0}};
     double shift, mean_h, mean_hx;
@@ -133,6 +134,7 @@ static void backward_row(const struct backward *f, const float *dy, const float 
     for (uint64_t i = 0; i < n; i += BL_LANES) {
         bl_vf d = less(load_up_to(x + i, n - i), vm, n - i);
         bl_vf h = load_up_to(dy + i, n - i) * load_up_to(weight + i, n - i);
+        h = bl_v_round(h, inner);
         bl_vacc_add(&sd, d);
         bl_vacc_add(&sh, h);
         bl_vacc_fma(&shd, h, d);
@@ -147,13 +149,15 @@ static void backward_row(const struct backward *f, const float *dy, const float 
     for (uint64_t i = 0; i < n; i += BL_LANES) {
         uint64_t k = n - i;
         bl_vf g = load_up_to(dy + i, k), hat = (load_up_to(x + i, k) - vm - vshift) * vr, v;
+        bl_vf h = bl_v_round(g * load_up_to(weight + i, k), inner);
         if (dweight)
-            store_up_to(dweight + i, bl_v_fma(g, hat, load_up_to(dweight + i, k)), k);
+            store_up_to(dweight + i,
+                        bl_v_fma(g, bl_v_round(hat, inner), load_up_to(dweight + i, k)), k);
         if (dbias)
             store_up_to(dbias + i, load_up_to(dbias + i, k) + g, k);
         if (!dx)
             continue;
-        v = (g * load_up_to(weight + i, k) - vmean_h - hat * vmean_hx) * vr;
+        v = (h - vmean_h - hat * vmean_hx) * vr;
         if (a->acc_x)
             v += load_up_to(dx + i, k);
         store_up_to(dx + i, bl_v_round(v, bf16), k);

@@ -91,7 +91,6 @@ const struct bl_backend_ops BL_CPU(ops) = {
     .row_scale = BL_CPU(row_scale),
     .row_scale_grad = BL_CPU(row_scale_grad),
     .round = BL_CPU(round),
-    .scale = BL_CPU(scale),
     .accumulate = BL_CPU(accumulate),
     .sum_squares = BL_CPU(sum_squares),
     .dot = BL_CPU(dot),

@@ -39,7 +39,6 @@ void BL_CPU(row_scale_grad)(struct bl_backend *b, uint64_t rows, uint64_t vocab,
                             const double *scale, const double *d_mean, const double *d_m2,
                             const double *mean, const void *z, void *dz, uint32_t act);
 void BL_CPU(round)(struct bl_backend *b, uint64_t n, const float *x, float *y, uint32_t dtype);
-void BL_CPU(scale)(struct bl_backend *b, uint64_t n, float c, float *x);
 void BL_CPU(accumulate)(struct bl_backend *b, uint64_t n, const float *x, float *sum,
                         uint32_t dtype);
 double BL_CPU(sum_squares)(struct bl_backend *b, uint64_t n, const float *x);

@@ -66,11 +66,6 @@ BL_V_INLINE bl_vf bl_v_set(float c)
     return c - (bl_vf){0}; /* minus keeps -0 */
 }
 
-BL_V_INLINE bl_vd bl_vd_set(double c)
-{
-    return c - (bl_vd){0};
-}
-
 /* a b + c */
 BL_V_INLINE bl_vf bl_v_fma(bl_vf a, bl_vf b, bl_vf c)
 {
@@ -121,12 +116,6 @@ BL_V_INLINE bl_vf bl_v_keep(bl_vf v, uint64_t n)
     for (int i = 0; i < BL_LANES; i++)
         index[i] = i;
     return (bl_vf)((bl_vi)v & (index < (int32_t)n));
-}
-
-/* a < b ? a : b; with a NaN in either the answer is b. */
-BL_V_INLINE bl_vf bl_v_min(bl_vf a, bl_vf b)
-{
-    return bl_v_select(a < b, a, b);
 }
 
 BL_V_INLINE bl_vf bl_v_abs(bl_vf x)

@@ -19,7 +19,7 @@ struct bl_guard_input {
 
 struct bl_verdict { /* arrives as skip = 0, scale = 1 */
     uint32_t size;
-    uint32_t skip; /* 1: no update in this step; moments, weights, histories stay */
+    uint32_t skip; /* 1: no update, later guards are not asked; moments and weights stay */
     double scale;  /* multiplies the gradient or the update; >= 0 */
 };
 

@@ -31,7 +31,7 @@ struct bl_optimizer_ops {
     uint32_t (*states)(const void *self);
     const char *(*state_name)(const void *self, uint32_t i);
     /* sum over [begin, end) of (w_new - w_old)^2 as apply with update_scale = 1 would make it,
-     * in index order, fp64; writes nothing. */
+     * in index order, fp64; writes nothing. NULL: refused together with a guard on updates. */
     double (*prepare)(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end);
     /* w_new = w_old + update_scale * (change); states advance as if update_scale were 1.
      * One pass; the same bits on every instruction set. */
