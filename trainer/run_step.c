@@ -355,6 +355,8 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     double norm = gradient_norm(r);
     record_losses(r, ce, aux);
     bl_metrics_set(r->metrics, "optim/lr", lr);
+    /* before rules; header.json has what they make of it per parameter */
+    bl_metrics_set(r->metrics, "optim/weight_decay", s->config->optimizer.weight_decay);
     bl_metrics_set(r->metrics, "optim/grad_norm", norm);
 
     stats_of(r, needs, 0, &seen);

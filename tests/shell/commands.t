@@ -25,7 +25,7 @@ test_expect_success 'train: run directory as documented' '
 
 test_expect_success 'metrics: names of the interface' '
     tail -n 1 runs/base/metrics.jsonl >row &&
-    for m in loss/ce loss/aux loss/total optim/lr optim/grad_norm optim/grad_norm_clipped optim/param_norm \
+    for m in loss/ce loss/aux loss/total optim/lr optim/weight_decay optim/grad_norm optim/grad_norm_clipped optim/param_norm \
         optim/update_norm optim/skipped logits/norm logits/mean logits/abs_mean logits/centered_rms logits/max \
         logits/log_z logits/log_z_sq logits/gauge logits/gauge_ratio logits/gauge_leak loss/val \
         loss/val_perplexity perf/tokens_per_second grad/head.weight/share update/head.weight/ratio; do
