@@ -44,6 +44,12 @@ static int pack(int argc, char **argv, struct bl_error *err)
     if (argc - first < 2)
         return bl_error_set(err, BL_EXIT_USAGE,
                             "data pack needs OUT_PREFIX and at least one INPUT; %s", hint);
+    size_t length = strlen(argv[first]);
+    if (length == 0 || argv[first][length - 1] == '/')
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "OUT_PREFIX \"%s\" ends in no name; data/text, for one, makes "
+                            "data/text-train.bin; %s",
+                            argv[first], hint);
     train = bl_format("%s-train.bin", argv[first]);
     validation = bl_format("%s-val.bin", argv[first]);
     if (!train || !validation)

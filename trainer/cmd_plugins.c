@@ -76,13 +76,14 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Prints "kind  name" for each <kind>_<name>.so in a folder; nothing is loaded. */
-static void list_folder(const char *folder)
+/* Prints "kind  name" for each <kind>_<name>.so in a folder; nothing is loaded. Their number. */
+static size_t list_folder(const char *folder)
 {
     struct dirent **entries;
+    size_t found = 0;
     int n = scandir(folder, &entries, NULL, by_name);
     if (n < 0)
-        return;
+        return 0;
     printf("%s\n", folder);
     for (uint32_t kind = 1; kind < BL_KIND_COUNT; kind++) {
         const char *kind_name = bl_kind_name(kind);
@@ -98,6 +99,7 @@ static void list_folder(const char *folder)
                 printf("  %-12s", kind_name);
             printf(" %.*s", (int)(length - prefix - 4), file + prefix + 1);
             first = 0;
+            found++;
         }
         if (!first)
             printf("\n");
@@ -105,19 +107,24 @@ static void list_folder(const char *folder)
     for (int i = 0; i < n; i++)
         free(entries[i]);
     free(entries);
+    return found;
 }
 
 static int list(struct bl_error *err)
 {
     char **folders = NULL;
-    size_t count = 0;
+    size_t count = 0, found = 0;
     if (bl_plugin_folders(NULL, &folders, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
-        list_folder(folders[i]);
+        found += list_folder(folders[i]);
         free(folders[i]);
     }
     free(folders);
+    if (found == 0)
+        return bl_error_set(err, BL_EXIT_PLUGIN,
+                            "no plugins anywhere in the search path; install them, or name their "
+                            "folder in BALLAST_PLUGIN_PATH");
     return 0;
 }
 

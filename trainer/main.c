@@ -64,6 +64,7 @@ int main(int argc, char **argv)
     hold_standard_descriptors();
     setlocale(LC_ALL, "C");
     signal(SIGPIPE, SIG_IGN); /* a closed terminal or pipe is an error of one sink, not the end */
+    signal(SIGXFSZ, SIG_IGN); /* so is a limit on file sizes: writing then fails with its reason */
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
         usage(stdout);
         return finish(0, &err);

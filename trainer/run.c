@@ -167,23 +167,34 @@ static int start(struct bl_run *r, struct bl_error *err)
     return rc;
 }
 
+/* One line for all groups where they agree, one a group where they do not. */
+static void announce_precision(const struct bl_precision *dials)
+{
+    struct bl_text t[BL_GROUP_COUNT] = {{0}};
+    int agree = 1;
+    for (uint32_t g = 0; g < BL_GROUP_COUNT; g++) {
+        bl_dials_text(dials, g, &t[g]);
+        agree = agree && t[g].text != NULL && t[0].text != NULL && !strcmp(t[g].text, t[0].text);
+    }
+    for (uint32_t g = 0; g < (agree ? 1 : BL_GROUP_COUNT); g++)
+        bl_log(BL_LOG_INFO, "precision of %s: %s", agree ? "every tensor" : bl_group_name(g),
+               t[g].text != NULL ? t[g].text : "");
+    for (uint32_t g = 0; g < BL_GROUP_COUNT; g++)
+        bl_text_free(&t[g]);
+}
+
 static void announce(const struct bl_run *r)
 {
     const struct bl_setup *s = r->s;
     char parameters[32], tokens[32];
     bl_log(BL_LOG_INFO, "%s", r->backend->description);
     bl_log(BL_LOG_INFO,
-           "%s: %s parameters, %s tokens a step, %llu ranks x micro %lld, vocabulary %llu",
+           "%s: %s parameters, %s tokens a step, ranks %llu, micro %lld, vocabulary %llu",
            r->directory.path, bl_human((double)s->params.elements, parameters),
            bl_human((double)(s->info.sequences * s->info.context), tokens),
            (unsigned long long)s->ranks, (long long)s->config->batch.micro,
            (unsigned long long)s->info.vocab);
-    for (uint32_t g = 0; g < BL_GROUP_COUNT; g++) {
-        struct bl_text t = {0};
-        bl_dials_text(&s->dials, g, &t);
-        bl_log(BL_LOG_INFO, "precision of %s: %s", bl_group_name(g), t.text ? t.text : "");
-        bl_text_free(&t);
-    }
+    announce_precision(&s->dials);
 }
 
 /* Whether `every` (0: never) falls on this step; the last step always counts. */

@@ -289,8 +289,12 @@ int bl_run_resume(struct bl_run *r, struct bl_error *err)
         bl_error_set(err, BL_EXIT_FAILED, "checkpoint: out of memory");
         goto done;
     }
-    if (bl_checkpoint_open(path, &reader, err) < 0 ||
-        check_layout(r, bl_checkpoint_info(reader), path, err) < 0 ||
+    if (bl_checkpoint_open(path, &reader, err) < 0) {
+        bl_error_set(err, err->code, "%s; remove %s to go on from an older checkpoint", err->text,
+                     path);
+        goto done;
+    }
+    if (check_layout(r, bl_checkpoint_info(reader), path, err) < 0 ||
         views_make(r, &v, NULL, err) < 0 ||
         bl_checkpoint_read(reader, NULL, 0, v.states, v.state_count, err) < 0 ||
         check_no_orphans(r, reader, err) < 0 || each_instance(r, load_instance, reader, err) < 0)

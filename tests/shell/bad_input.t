@@ -56,6 +56,10 @@ expect 'a name that is a metric of the trainer' 2 'loss/total' train tiny.cfg 'r
 expect 'a dial of the head with tied weights' 2 'precision.embedding.wire' train tiny.cfg model.tied=true precision.head.wire=bf16
 expect 'plugin of the wrong kind' 3 'kind|guard' train tiny.cfg "regularizers=({plugin=\"$BALLAST_PLUGIN_PATH/guard_clip_norm.so\"})"
 cp text.txt fake.so
+expect 'an optimizer that refuses its options' 2 'betas' train tiny.cfg 'optimizer.betas=[0.9]'
+expect 'a list that does not parse' 2 'quotes|nan' train tiny.cfg 'optimizer.rules=({match="*";lr_scale=nan})'
+expect 'a dial for a group of dials' 2 'precision.head: expects a group' train tiny.cfg precision.head=bf16
+expect 'a prefix without a name' 2 'OUT_PREFIX' data pack ./ text.txt
 expect 'plugin that is not ELF' 3 'ELF' train tiny.cfg 'regularizers=({plugin="./fake.so"})'
 head -c 3000 "$BALLAST_PLUGIN_PATH/regularizer_z_loss.so" >cut.so
 expect 'plugin that is cut' 3 'cut' train tiny.cfg 'regularizers=({plugin="./cut.so"})'
@@ -117,6 +121,25 @@ test_expect_success 'a damaged checkpoint' '
     printf x | dd of=runs/plan/checkpoints/6/model.safetensors bs=1 seek=200 conv=notrunc 2>/dev/null &&
     test_expect_code 5 "$BALLAST" train tiny.cfg run.name=plan 2>err && grep model.safetensors err'
 
+test_expect_success 'an edited state.json' '
+    train state && sed -i "s/\"updates\": 6/\"updates\": 5/" runs/state/checkpoints/6/state.json &&
+    test_expect_code 5 "$BALLAST" train tiny.cfg run.name=state 2>err && grep "state.json.*remove" err'
+
+test_expect_success 'a config that a plugin refuses leaves the old run alone, --fresh or not' '
+    train old && cp -r runs/old saved &&
+    test_expect_code 2 "$BALLAST" train --fresh tiny.cfg run.name=old "optimizer.betas=[0.9]" && diff -r saved runs/old'
+
+test_expect_success 'another plugin under the name of one' '
+    mkdir swapped && cp -L "$BALLAST_PLUGIN_PATH/regularizer_mean_logit.so" swapped/regularizer_z_loss.so &&
+    test_expect_code 3 "$BALLAST" train tiny.cfg "plugin_path=[\"swapped\"]" "regularizers=({plugin=\"z_loss\"})" 2>err &&
+    grep "mean_logit, not z_loss" err'
+
+test_expect_success 'no plugins anywhere' '
+    { BALLAST_PLUGIN_PATH=nowhere "$BALLAST" plugins >out 2>err; test $? -eq 3 -o -s out; }'
+
+test_expect_success 'a limit on file sizes: an error, no signal' '
+    (ulimit -f 4; test_expect_code 1 "$BALLAST" train --fresh tiny.cfg run.name=limit 2>err) && grep "too large" err'
+
 test_expect_success 'divergence: exit 7, cause named, the row is kept' '
     test_expect_code 7 "$BALLAST" train tiny.cfg run.name=boom optimizer.plugin=sgd optimizer.lr=1e30 "guards=()" 2>err &&
     grep "diverged at step" err && tail -n 1 runs/boom/metrics.jsonl | grep -E "nan|inf"'
@@ -129,5 +152,12 @@ test_expect_success 'closed standard output' '
     train closed "sinks=({plugin=\"jsonl\"},{plugin=\"console\"})" &&
     "$BALLAST" train --fresh tiny.cfg run.name=closed2 "sinks=({plugin=\"jsonl\"},{plugin=\"console\"})" 2>err >&-;
     grep -c step runs/closed2/metrics.jsonl >n && echo 6 >six && test_cmp six n'
+
+test_expect_success 'every standard descriptor closed: what is printed lands in no file' '
+    "$BALLAST" train --fresh tiny.cfg run.name=closed3 "sinks=({plugin=\"jsonl\"},{plugin=\"console\"})" <&- >&- 2>&- &&
+    wc -l <runs/closed3/metrics.jsonl >n && test "$(cat n)" -eq 6 && ! grep -v "^{.*}$" runs/closed3/metrics.jsonl'
+
+test_expect_success 'help that cannot be printed' '
+    test_expect_code 1 "$BALLAST" --help >/dev/full'
 
 test_done

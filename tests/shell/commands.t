@@ -96,6 +96,10 @@ if command -v gnuplot >/dev/null; then
         "$BALLAST" report runs/base >out && for f in loss learning_rate gradient_norm logits; do
             head -c 8 runs/base/figures/$f.png | od -An -tx1 | grep -q "89 50 4e 47" || return 1; done &&
         test "$(grep -o "data:image/png;base64," runs/base/report.html | wc -l)" -eq 4 && ! grep -q "http" runs/base/report.html'
+    test_expect_success 'report of a run without a finite number, and of constant curves: no word of gnuplot' '
+        test_expect_code 7 "$BALLAST" train tiny.cfg run.name=nan model.init_std=1e30 &&
+        "$BALLAST" report runs/nan >out 2>err && test ! -s err && test -s runs/nan/report.html &&
+        train flat schedule.plugin=constant schedule.warmup=0 && "$BALLAST" report runs/flat >out 2>err && test ! -s err'
     test_expect_success 'report of a run with quotes in its name' '
         train "it'"'"'s \"one\"" && "$BALLAST" report runs/it* >out && grep "/figures/logits.png" out'
 else

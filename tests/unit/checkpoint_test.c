@@ -304,8 +304,10 @@ static void test_keep_and_leftovers(void **state)
     assert_int_equal(count_entries(directory), 4); /* 0 keeps all */
     assert_int_equal(mkdir(in_folder("keep/.tmp-2-99"), 0700), 0);
     assert_int_equal(mkdir(in_folder("keep/.tmp-4-99"), 0700), 0); /* of a later attempt */
-    assert_int_equal(mkdir(in_folder("keep/100"), 0700), 0);       /* without state.json */
-    assert_int_equal(mkdir(in_folder("keep/0200"), 0700), 0);      /* no step */
+    assert_int_equal(mkdir(in_folder("keep/.old-2-9"), 0700), 0);  /* killed while removing */
+    fclose(fopen(in_folder("keep/.old-2-9/model.safetensors"), "w"));
+    assert_int_equal(mkdir(in_folder("keep/100"), 0700), 0);  /* without state.json */
+    assert_int_equal(mkdir(in_folder("keep/0200"), 0700), 0); /* no step */
     fclose(fopen(in_folder("keep/0200/state.json"), "w"));
     write_step(directory, 45, 1.0f, 2);
     assert_int_equal(access(in_folder("keep/45"), F_OK), 0);
@@ -313,6 +315,7 @@ static void test_keep_and_leftovers(void **state)
     assert_int_equal(access(in_folder("keep/27"), F_OK), -1);
     assert_int_equal(access(in_folder("keep/.tmp-2-99"), F_OK), -1);
     assert_int_equal(access(in_folder("keep/.tmp-4-99"), F_OK), 0);
+    assert_int_equal(access(in_folder("keep/.old-2-9"), F_OK), -1);
     assert_int_equal(count_entries(directory), 5);
     assert_int_equal(bl_checkpoint_latest(directory, &step, &err), 1);
     assert_int_equal(step, 45);

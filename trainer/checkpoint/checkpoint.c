@@ -147,8 +147,8 @@ static uint64_t leftover_attempt(const char *name)
     return *name == '-' ? attempt : 0;
 }
 
-/* Room for the next ones; what cannot be removed stays, the checkpoint itself is safe. A folder
- * loses state.json first, so that a half removed one never looks complete. */
+/* Room for the next ones; what cannot be removed stays, the checkpoint itself is safe. A folder is
+ * renamed first: a half removed one never looks complete, and a later attempt removes the rest. */
 static void prune(const char *directory, uint64_t keep, uint32_t attempt)
 {
     uint64_t *steps = NULL;
@@ -159,11 +159,11 @@ static void prune(const char *directory, uint64_t keep, uint32_t attempt)
     if (keep > 0 && list_steps(directory, &steps, &count, NULL) == 0) {
         for (size_t i = 0; i + keep < count; i++) {
             char *path = bl_format("%s/%" PRIu64, directory, steps[i]);
-            char *state = bl_format("%s/%" PRIu64 "/state.json", directory, steps[i]);
-            if (path && state && unlink(state) == 0)
-                remove_folder(path);
+            char *aside = bl_format("%s/.old-%" PRIu32 "-%" PRIu64, directory, attempt, steps[i]);
+            if (path && aside && remove_folder(aside) == 0 && rename(path, aside) == 0)
+                remove_folder(aside);
             free(path);
-            free(state);
+            free(aside);
         }
         free(steps);
     }
@@ -253,10 +253,22 @@ done:
     return answer;
 }
 
+int bl_checkpoint_state_sum(json_t *root, char hex[24])
+{
+    json_t *rest = json_copy(root);
+    json_object_del(rest, "self");
+    char *text = rest ? json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    if (text)
+        snprintf(hex, 24, "%016" PRIx64, (uint64_t)XXH64(text, strlen(text), 0));
+    json_decref(rest);
+    free(text);
+    return text ? 0 : -1;
+}
+
 static int write_state(const char *folder, const struct bl_checkpoint *c, struct bl_error *err)
 {
     const struct bl_checkpoint_info *i = &c->info;
-    char seed[32], *path = bl_format("%s/state.json", folder), *text = NULL;
+    char seed[32], self[24], *path = bl_format("%s/state.json", folder), *text = NULL;
     json_t *files = json_object(), *plugins = json_array(), *root = NULL;
     int answer = -1;
 
@@ -282,7 +294,9 @@ static int write_state(const char *folder, const struct bl_checkpoint *c, struct
                      (json_int_t)i->updates, "sample", (json_int_t)i->sample, "seed", seed,
                      "attempt", (json_int_t)i->attempt, "layout", "ranks", (json_int_t)i->ranks,
                      "micro", (json_int_t)i->micro, "plugins", plugins, "xxh64", files);
-    text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    if (root && bl_checkpoint_state_sum(root, self) == 0 &&
+        json_object_set_new(root, "self", json_string(self)) == 0)
+        text = json_dumps(root, JSON_INDENT(2));
     if (!path || !text || json_object_size(files) != BL_FILE_COUNT ||
         json_array_size(plugins) != c->plugin_count)
         bl_error_set(err, BL_EXIT_FAILED, "%s/state.json: no memory", folder);

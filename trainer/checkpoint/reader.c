@@ -96,9 +96,7 @@ static int check_file(const struct bl_checkpoint_reader *r, const json_t *root, 
         snprintf(hex, sizeof(hex), "%016" PRIx64, sum);
         if (strcmp(hex, wanted) != 0)
             bl_error_set(err, BL_EXIT_CHECKPOINT,
-                         "%s: damaged: its XXH64 is %s, state.json says %.32s; use an older "
-                         "checkpoint",
-                         path, hex, wanted);
+                         "%s: damaged: its XXH64 is %s, state.json says %.32s", path, hex, wanted);
         else
             answer = 0;
     }
@@ -166,6 +164,21 @@ static int read_files(struct bl_checkpoint_reader *r, const json_t *root, struct
     return 0;
 }
 
+/* The numbers in state.json decide how a run goes on, so it has a checksum as the files do. */
+static int check_self(const struct bl_checkpoint_reader *r, json_t *root, struct bl_error *err)
+{
+    const char *wanted = json_string_value(json_object_get(root, "self"));
+    char hex[24];
+    if (bl_checkpoint_state_sum(root, hex) != 0)
+        return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
+    if (!wanted || strcmp(hex, wanted) != 0)
+        return bl_error_set(
+            err, BL_EXIT_CHECKPOINT,
+            "%s/state.json: damaged or edited: its XXH64 is %s, \"self\" says %.32s", r->path, hex,
+            wanted ? wanted : "nothing");
+    return 0;
+}
+
 int bl_checkpoint_open(const char *path, struct bl_checkpoint_reader **out, struct bl_error *err)
 {
     struct bl_checkpoint_reader *r = calloc(1, sizeof(*r));
@@ -189,7 +202,8 @@ int bl_checkpoint_open(const char *path, struct bl_checkpoint_reader **out, stru
         bl_error_set(err, BL_EXIT_CHECKPOINT, "%s:%d: %s", state, where.line, where.text);
         goto done;
     }
-    if (read_info(r, root, err) != 0 || read_files(r, root, err) != 0)
+    if (read_info(r, root, err) != 0 || check_self(r, root, err) != 0 ||
+        read_files(r, root, err) != 0)
         goto done;
     *out = r;
     answer = 0;

@@ -85,11 +85,10 @@ int bl_config_dials(struct bl_config *c, const struct bl_node *group, struct bl_
     take(c, o, (1u << BL_GROUP_COUNT) - 1);
     for (unsigned g = 0; g < BL_GROUP_COUNT; g++) {
         enum bl_schema_value s = (enum bl_schema_value)(BL_SCHEMA_PRECISION_MATRIX + g);
-        struct bl_node *part;
-        if (bl_schema_group(group, bl_group_name(g), &part, err) != 0)
-            return -1;
+        struct bl_node *part = bl_node_find(group, bl_group_name(g));
         if (!part)
             continue;
+        part->used = 1;
         if (bl_schema_fill(c, s, part, 0, bl_schema[s].name, &o, err) != 0)
             return -1;
         take(c, o, 1u << g);

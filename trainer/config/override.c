@@ -13,8 +13,13 @@ static void mark(struct bl_node *n)
         mark(n->children[i]);
 }
 
-static int looks_like_number(const char *text)
+/* Text that is meant as a number, a list, a group or a quoted string, and is none when it does not
+ * parse. "[ab]*.bin" is a pattern, so a bracket says nothing. */
+static int looks_like_value(const char *text)
 {
+    text += strspn(text, " \t");
+    if (*text && strchr("({\"", *text))
+        return 1;
     text += *text == '+' || *text == '-';
     size_t digits = strspn(text, "0123456789");
     if (digits && (text[digits] == '\0' || text[digits] == 'L'))
@@ -41,7 +46,7 @@ static int parse_value(const char *text, struct bl_node **out, struct bl_error *
     }
     bl_node_free(root);
     if (!value) {
-        if (rc != 0 && looks_like_number(text)) {
+        if (rc != 0 && looks_like_value(text)) {
             const char *reason = strstr(why.text, ": ");
             return bl_error_set(err, BL_EXIT_USAGE, "command line: %s",
                                 reason ? reason + 2 : why.text);

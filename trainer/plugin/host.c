@@ -312,6 +312,13 @@ int bl_instance_load(const struct bl_instance *configured, const struct bl_strin
         goto fail;
     }
     i->plugin = bl_library_plugin(i->library);
+    if (strchr(configured->plugin, '/') == NULL &&
+        strcmp(configured->plugin, i->plugin->name) != 0) {
+        bl_error_set(err, BL_EXIT_PLUGIN,
+                     "%s: refused: it holds %s %s, not %s; was the file renamed or replaced?", path,
+                     bl_kind_name(i->plugin->kind), i->plugin->name, configured->plugin);
+        goto fail;
+    }
     uint32_t own = ops_sizes[i->plugin->kind];
     memcpy(&i->ops, i->plugin->ops, i->plugin->ops_size < own ? i->plugin->ops_size : own);
     if (check_plugin(i, configured->host_keys, err) != 0)

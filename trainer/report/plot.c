@@ -35,6 +35,29 @@ static void add_x_range(struct bl_text *t, const struct bl_panel *p)
         bl_text_add(t, "set xrange [*:*]\n");
 }
 
+/* The same for values: a constant learning rate has one. Without any finite value, as in a run that
+ * diverged at once, gnuplot would give up. */
+static void add_y_range(struct bl_text *t, const struct bl_panel *p)
+{
+    double low = INFINITY, high = -INFINITY;
+    char a[32], b[32];
+    for (size_t l = 0; l < p->count; l++) {
+        for (size_t i = 0; i < p->lines[l].curve->count; i++) {
+            double v = p->lines[l].curve->value[i];
+            low = isfinite(v) ? fmin(low, v) : low;
+            high = isfinite(v) ? fmax(high, v) : high;
+        }
+    }
+    double margin = low == 0 ? 1 : fabs(low) / 10;
+    if (low > high)
+        bl_text_add(t, "set yrange [1:10]\n");
+    else if (low == high)
+        bl_text_add(t, "set yrange [%s:%s]\n", bl_double_text(low - margin, a),
+                    bl_double_text(high + margin, b));
+    else
+        bl_text_add(t, "set yrange [*:*]\n");
+}
+
 static int all_positive(const struct bl_panel *p)
 {
     for (size_t l = 0; l < p->count; l++) {
@@ -63,7 +86,7 @@ static void add_data(struct bl_text *t, size_t panel, size_t line, const struct 
         }
     }
     if (!any)
-        bl_text_add(t, "0 NaN\n");
+        bl_text_add(t, "%.0f NaN\n%.0f NaN\n", c->step[0], c->step[c->count - 1]);
     bl_text_add(t, "EOD\n");
 }
 
@@ -76,6 +99,7 @@ static void add_panel(struct bl_text *t, const struct bl_panel *p, size_t index)
         add_data(t, index, l, p->lines[l].curve);
     bl_text_add(t, "set title \"%s\" offset 0,-0.4\nset ylabel \"%s\"\n", p->title, p->y_label);
     add_x_range(t, p);
+    add_y_range(t, p);
     bl_text_add(t, p->log_y && all_positive(p) ? "set logscale y\n" : "unset logscale y\n");
     bl_text_add(t, p->count > 1 ? "set key top right opaque\n" : "unset key\n");
     bl_text_add(t, "plot ");

@@ -248,8 +248,10 @@ struct bl_plugin {
         &(ops_),         null_setting_}
 
 #ifndef BL_BUILD_TEXT
-#ifdef __VERSION__
-#define BL_BUILD_TEXT "compiler " __VERSION__
+#if defined(__clang__)
+#define BL_BUILD_TEXT __VERSION__ /* "Clang 14.0.6" */
+#elif defined(__GNUC__)
+#define BL_BUILD_TEXT "gcc " __VERSION__
 #else
 #define BL_BUILD_TEXT "unknown compiler"
 #endif
