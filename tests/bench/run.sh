@@ -30,7 +30,7 @@ fi
 IFS=: read -ra preloads <<<"$PRELOAD:"
 [ ${#preloads[@]} -gt 0 ] || preloads=("")
 cd "$here/../.."
-work=$(mktemp -d)
+work=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")") # a run ends with a checkpoint of GBs
 trap 'rm -rf "$work"' EXIT
 [ -x "$ballast" ] || { echo "run.sh: no program $ballast; build first or set BALLAST" >&2; exit 2; }
 "$python" -c 'import torch' 2>/dev/null ||
