@@ -26,7 +26,7 @@ installcheck-local:
 	top_srcdir=$(top_srcdir) $(SHELL) $(top_srcdir)/tests/installcheck.sh
 
 clean-local:
-	rm -rf tests/shell/work
+	rm -rf tests/shell/scratch
 
 # A measurement, not a test: make tests/bench/gemm
 EXTRA_PROGRAMS += tests/bench/gemm

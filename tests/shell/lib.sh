@@ -11,7 +11,7 @@ if [ ! -r /usr/share/sharness/sharness.sh ]; then
     echo "SKIP: sharness is not installed"
     exit 77
 fi
-SHARNESS_TEST_DIRECTORY=$BUILD/tests/shell/work
+SHARNESS_TEST_DIRECTORY=$BUILD/tests/shell/scratch
 mkdir -p "$SHARNESS_TEST_DIRECTORY"
 export SHARNESS_TEST_DIRECTORY
 . /usr/share/sharness/sharness.sh
