@@ -254,9 +254,9 @@ static int run_guards(struct bl_run *r, int updates, struct bl_guard_input *in, 
             rc = g->ops.guard.gradient(g->self, &g->host, in, &v, &changed, err);
         if (rc < 0)
             return bl_error_prefix(err, "guard %s", g->name);
-        if (!(v.scale >= 0))
-            return bl_error_set(err, BL_EXIT_FAILED, "guard %s: scale %g is not >= 0", g->name,
-                                v.scale);
+        if (!(v.scale >= 0 && isfinite(v.scale)))
+            return bl_error_set(err, BL_EXIT_FAILED, "guard %s: scale %g is not a number >= 0",
+                                g->name, v.scale);
         if (changed)
             in->norm = gradient_norm(r) * out->scale;
         out->scale *= v.scale;

@@ -1,17 +1,5 @@
 /* Attention against a plain fp64 computation, on every instruction set of this processor. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "backend/backend.h"
-
-#define U 0x1p-24 /* half an ulp of fp32, relative */
+#include "kernel_support.h"
 
 struct shape {
     uint64_t batch, time, heads, kv_heads, dim, gap; /* gap: unused columns after each of q, k, v */
@@ -26,24 +14,6 @@ struct run {
     float scale;
     float *qkv, *dqkv, *out, *dout, *lse;
 };
-
-static uint64_t state;
-
-static double uniform(void) /* [-1, 1) */
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(state >> 11) * 0x1p-52 - 1.0;
-}
-
-static float bf16(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    u += 0x7fffu + ((u >> 16) & 1u);
-    u &= 0xffff0000u;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
 
 static float *numbers(uint64_t n, double width, int round)
 {
@@ -291,15 +261,6 @@ static void compare(const char *isa, const struct run *r, const struct twin *t)
         if (s->act == BL_BF16)
             assert_true(bf16(r->dqkv[i]) == r->dqkv[i]);
     }
-}
-
-static const char *const isas[] = {"scalar", "avx2", "avx512"};
-
-static struct bl_backend *backend(uint32_t threads, const char *isa)
-{
-    struct bl_backend *b = NULL;
-    struct bl_error err = {.size = sizeof err};
-    return bl_backend_cpu(threads, isa, &b, &err) == 0 ? b : NULL;
 }
 
 #define F32 BL_FP32, BL_FP32
