@@ -1,4 +1,6 @@
 /* The GEMM call: OpenBLAS, one thread per call. */
+#include <sys/mman.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,8 +82,24 @@ static double compare(const struct shape *s, float *work)
     return most;
 }
 
+/* OpenBLAS takes one buffer of 128 MiB when it first needs it and tries for ever when it gets none:
+ * too small a limit on address space (ulimit -v) has to be seen before the first call. */
+static int has_room(void)
+{
+    size_t bytes = (size_t)160 << 20;
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return 0;
+    munmap(room, bytes);
+    return 1;
+}
+
 int bl_cpu_gemm_check(struct bl_error *err)
 {
+    if (!has_room())
+        return bl_error_set(err, BL_EXIT_FAILED,
+                            "no address space for the working memory of OpenBLAS (128 MiB); raise "
+                            "the limit (ulimit -v)");
     static const struct shape shapes[] = {
         {'N', 'T', 37, 29, 41, 1.0f, 0.0f},   {'N', 'N', 37, 29, 41, 1.0f, 1.0f},
         {'T', 'N', 37, 29, 41, 1.0f, 1.0f},   {'N', 'T', 129, 65, 300, 1.0f, 1.0f},
