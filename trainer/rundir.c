@@ -23,8 +23,10 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 /* Only what runs write; anything else that somebody put there stays. */
 static int remove_old(const char *path, struct bl_error *err)
 {
-    static const char *const ours[] = {"config.cfg",  "header.json", "metrics.jsonl", "log.txt",
-                                       "report.html", "figures",     "checkpoints",   "attempts"};
+    /* Checkpoints first, the plan last: a kill in between must not leave checkpoints without the
+     * config.cfg that says which plan they belong to. */
+    static const char *const ours[] = {"checkpoints", "metrics.jsonl", "header.json", "log.txt",
+                                       "report.html", "figures",       "attempts",    "config.cfg"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         char *entry = bl_format("%s/%s", path, ours[i]);
         if (entry == NULL)
