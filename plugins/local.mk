@@ -6,3 +6,4 @@ include %D%/optimizer/local.mk
 include %D%/guard/local.mk
 include %D%/sink/local.mk
 include %D%/source/local.mk
+include %D%/tokenizer/local.mk

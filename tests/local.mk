@@ -5,6 +5,7 @@ include %D%/lib/local.mk
 include %D%/unit/local.mk
 include %D%/fixtures/plugins/local.mk
 include %D%/abi/local.mk
+include %D%/fuzz/local.mk
 
 shell_tests = tests/shell/bits.t tests/shell/bad_input.t tests/shell/commands.t
 EXTRA_DIST += $(shell_tests) tests/shell/lib.sh

@@ -29,7 +29,7 @@ ballastinclude_HEADERS = \
     %D%/include/ballast/optimizer.h %D%/include/ballast/plugin.h \
     %D%/include/ballast/precision.h %D%/include/ballast/regularizer.h \
     %D%/include/ballast/schedule.h %D%/include/ballast/sink.h %D%/include/ballast/source.h \
-    %D%/include/ballast/tensor.h
+    %D%/include/ballast/tensor.h %D%/include/ballast/tokenizer.h
 
 pkgconfigdir = $(libdir)/pkgconfig
 pkgconfig_DATA = %D%/ballast.pc

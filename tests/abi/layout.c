@@ -15,6 +15,7 @@
 #include <ballast/schedule.h>
 #include <ballast/sink.h>
 #include <ballast/source.h>
+#include <ballast/tokenizer.h>
 #include <ballast/tensor.h>
 
 #define STRUCT(s) printf("struct %s size %lu\n", #s, (unsigned long)sizeof(struct s))
@@ -60,6 +61,7 @@ int main(void)
     VALUE(BL_KIND_GUARD);
     VALUE(BL_KIND_SINK);
     VALUE(BL_KIND_SOURCE);
+    VALUE(BL_KIND_TOKENIZER);
     VALUE(BL_KIND_COUNT);
     STRUCT(bl_error);
     MEMBER(bl_error, size);
@@ -356,6 +358,19 @@ int main(void)
     MEMBER(bl_source_ops, open);
     MEMBER(bl_source_ops, describe);
     MEMBER(bl_source_ops, read);
+    STRUCT(bl_tokenizer_info);
+    MEMBER(bl_tokenizer_info, size);
+    MEMBER(bl_tokenizer_info, reserved);
+    MEMBER(bl_tokenizer_info, vocab);
+    MEMBER(bl_tokenizer_info, end_of_document);
+    STRUCT(bl_tokenizer_ops);
+    MEMBER(bl_tokenizer_ops, create);
+    MEMBER(bl_tokenizer_ops, destroy);
+    MEMBER(bl_tokenizer_ops, save);
+    MEMBER(bl_tokenizer_ops, load);
+    MEMBER(bl_tokenizer_ops, describe);
+    MEMBER(bl_tokenizer_ops, encode);
+    MEMBER(bl_tokenizer_ops, decode);
     printf("symbol %s\n", BL_PLUGIN_SYMBOL);
     return 0;
 }

@@ -195,7 +195,7 @@ static void wrong_descriptor(void **state)
     assert_patched32(good_at + offsetof(struct bl_plugin, size), 72, "descriptor of 72 bytes");
     assert_patched32(good_at + offsetof(struct bl_plugin, size), 88, "descriptor of 88 bytes");
     assert_patched32(good_at + offsetof(struct bl_plugin, kind), 0, "unknown kind 0");
-    assert_patched32(good_at + offsetof(struct bl_plugin, kind), BL_KIND_COUNT, "unknown kind 9");
+    assert_patched32(good_at + offsetof(struct bl_plugin, kind), BL_KIND_COUNT, "unknown kind 10");
     assert_patched32(good_at + offsetof(struct bl_plugin, ops_size), 24, "ops_size 24");
     assert_patched32(good_at + offsetof(struct bl_plugin, ops_size), 1 << 20, "ops_size 1048576");
     assert_patched32(good_at + offsetof(struct bl_plugin, devices), 0, "devices 0x0");

@@ -9,9 +9,9 @@ enum { MAX_NAME = 100 }; /* of an instance: metrics bear it */
 
 static const char *kind_prefix(uint32_t kind)
 {
-    static const char *const prefix[BL_KIND_COUNT] = {"",          "regularizer_", "precision_",
-                                                      "schedule_", "monitor_",     "optimizer_",
-                                                      "guard_",    "sink_",        "source_"};
+    static const char *const prefix[BL_KIND_COUNT] = {
+        "",           "regularizer_", "precision_", "schedule_", "monitor_",
+        "optimizer_", "guard_",       "sink_",      "source_",   "tokenizer_"};
     return kind < BL_KIND_COUNT ? prefix[kind] : "";
 }
 

@@ -236,6 +236,7 @@ static const uint32_t ops_sizes[BL_KIND_COUNT] = {
     [BL_KIND_GUARD] = sizeof(struct bl_guard_ops),
     [BL_KIND_SINK] = sizeof(struct bl_sink_ops),
     [BL_KIND_SOURCE] = sizeof(struct bl_source_ops),
+    [BL_KIND_TOKENIZER] = sizeof(struct bl_tokenizer_ops),
 };
 
 /* What is wrong with the ops of a kind, or NULL. */
@@ -269,6 +270,10 @@ static const char *ops_fault(uint32_t kind, const union bl_ops *o)
         return o->source.open && o->source.describe && o->source.read
                    ? NULL
                    : "it lacks open, describe or read";
+    case BL_KIND_TOKENIZER:
+        return o->tokenizer.describe && o->tokenizer.encode && o->tokenizer.decode
+                   ? NULL
+                   : "it lacks describe, encode or decode";
     default:
         return "its kind is unknown";
     }

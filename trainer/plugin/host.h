@@ -10,6 +10,7 @@
 #include <ballast/schedule.h>
 #include <ballast/sink.h>
 #include <ballast/source.h>
+#include <ballast/tokenizer.h>
 
 #include "config/config.h"
 #include "plugin/loader.h"
@@ -38,6 +39,7 @@ union bl_ops { /* copied, zero-extended */
     struct bl_guard_ops guard;
     struct bl_sink_ops sink;
     struct bl_source_ops source;
+    struct bl_tokenizer_ops tokenizer;
 };
 
 /* A live plugin instance. */

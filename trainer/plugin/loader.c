@@ -43,6 +43,7 @@ static const char *const kind_names[BL_KIND_COUNT] = {
     [BL_KIND_GUARD] = "guard",
     [BL_KIND_SINK] = "sink",
     [BL_KIND_SOURCE] = "source",
+    [BL_KIND_TOKENIZER] = "tokenizer",
 };
 
 const char *bl_kind_name(uint32_t kind)

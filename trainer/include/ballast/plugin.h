@@ -41,7 +41,8 @@ enum bl_kind_value {
     BL_KIND_GUARD = 6,
     BL_KIND_SINK = 7,
     BL_KIND_SOURCE = 8,
-    BL_KIND_COUNT = 9
+    BL_KIND_TOKENIZER = 9,
+    BL_KIND_COUNT = 10
 };
 
 /* An error as its receiver owns it. code is an exit code of the program; 0 lets the host choose. */

@@ -1,0 +1,1 @@
+# SentencePiece plugin: see HAVE_SENTENCEPIECE in configure.ac.

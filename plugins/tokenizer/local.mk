@@ -1,0 +1,2 @@
+include %D%/bytes/local.mk
+include %D%/sentencepiece/local.mk
