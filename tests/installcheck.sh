@@ -5,6 +5,8 @@
 # BALLAST          the installed program (default: ballast in PATH)
 # PKG_CONFIG_PATH  where the installed ballast.pc is, when not in the default place
 # top_srcdir       the source tree, for plugins/example alone
+#
+# Then the same for what `plugin new` writes, which needs no source tree at all.
 set -u
 ballast=${BALLAST:-ballast}
 example=$(cd "${top_srcdir:-.}/plugins/example" && pwd) || exit 1
@@ -49,6 +51,25 @@ echo "ok: its option table is enforced"
 make install DESTDIR="$work/stage" >/dev/null || die "make install"
 [ -f "$work/stage$plugindir/regularizer_logit_square.so" ] || die "make install: no file"
 echo "ok: installs"
+
+"$ballast" plugin test ./regularizer_logit_square.so >out 2>&1 || { cat out; die "plugin test of the example"; }
+echo "ok: passes plugin test"
+
+# A new plugin of every kind, with the installed program, headers and ballast.pc alone.
+(
+    mkdir new && cd new || exit 1
+    for kind in regularizer precision schedule monitor optimizer guard sink source tokenizer; do
+        "$ballast" plugin new $kind try_$kind >out 2>&1 || { cat out; die "plugin new $kind"; }
+        if make -C try_$kind BALLAST="$ballast" CFLAGS="-O2 -Wall -Wextra -Werror" test >out 2>&1; then
+            die "the test of try_$kind passes without its number"
+        fi
+        if ! grep -q "^[0-9]* ok, 0 failed" out || ! grep -q "fill in the expected value" out; then
+            cat out
+            die "make test of try_$kind"
+        fi
+    done
+) || exit 1
+echo "ok: plugin new, nine kinds"
 
 # The same source with the headers of another major version.
 cp -r "$(pkg-config --variable=includedir ballast)/ballast" . || exit 1

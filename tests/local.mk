@@ -7,8 +7,13 @@ include %D%/fixtures/plugins/local.mk
 include %D%/abi/local.mk
 include %D%/fuzz/local.mk
 
-shell_tests = tests/shell/bits.t tests/shell/bad_input.t tests/shell/commands.t
-EXTRA_DIST += $(shell_tests) tests/shell/lib.sh
+shell_tests = %D%/shell/alarms.t %D%/shell/bad_input.t %D%/shell/bits.t %D%/shell/check.t \
+    %D%/shell/commands.t %D%/shell/data.t %D%/shell/docs.t %D%/shell/identity.t %D%/shell/pack.t \
+    %D%/shell/plugin.t %D%/shell/pure_bf16.t %D%/shell/report.t %D%/shell/robust.t
+# What takes minutes: make check-long
+long_tests = tests/shell/long.t tests/fuzz/fuzz_long.sh
+EXTRA_DIST += $(shell_tests) $(long_tests) tests/shell/lib.sh %D%/shell/docs_bootstrap.sh \
+    %D%/shell/docs_sbatch.sh %D%/shell/docs_srun.sh
 TESTS += $(check_PROGRAMS) $(shell_tests)
 TEST_EXTENSIONS = .t .sh
 T_LOG_COMPILER = $(SHELL)
@@ -21,6 +26,10 @@ EXTRA_DIST += %D%/bench/A.cfg %D%/bench/B.cfg %D%/bench/C.cfg %D%/bench/README.m
     %D%/bench/run.sh
 EXTRA_DIST += %D%/installcheck.sh plugins/example/Makefile plugins/example/README \
     plugins/example/logit_square.c
+
+check-long: all
+	$(MAKE) $(AM_MAKEFLAGS) check-TESTS TESTS='$(long_tests)'
+.PHONY: check-long
 
 installcheck-local:
 	BALLAST=$(DESTDIR)$(bindir)/ballast PKG_CONFIG_PATH=$(DESTDIR)$(libdir)/pkgconfig \

@@ -3,8 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/strings.h"
+#include "budget.h"
 #include "cmd.h"
+#include "config/presets.h"
 #include "header.h"
 #include "setup.h"
 
@@ -73,93 +76,179 @@ static void print_bytes(const char *what, double bytes)
     printf("  %-26s %sB\n", what, bl_human(bytes, text));
 }
 
-/* The model's arenas are reserved, not touched: their size is exact and costs nothing. */
+static int stores_bf16(const struct bl_precision *p)
+{
+    for (uint32_t g = 0; g < BL_GROUP_COUNT; g++) {
+        if (p->dial[g][BL_DIAL_MASTER] == BL_BF16 || p->dial[g][BL_DIAL_MOMENTS] == BL_BF16)
+            return 1;
+    }
+    return 0;
+}
+
+/* Nothing of it is allocated: a model larger than this machine can be checked here. */
 static int print_memory(const struct bl_setup *s, struct bl_error *err)
 {
     struct bl_backend *backend;
-    struct bl_model *model = NULL;
+    struct bl_budget b;
+    char each[32];
+    uint64_t unused;
     if (bl_backend_cpu((uint32_t)s->config->run.threads, "auto", &backend, err) < 0)
         return -1;
-    int rc = bl_model_make(backend, &s->config->model, &s->dials, (uint64_t)s->config->batch.micro,
-                           &model, err);
+    int rc = bl_budget_make(s, backend, &b, err);
     if (rc == 0) {
-        double arena = (double)s->params.floats * sizeof(float);
-        double states = arena * s->optimizer->ops.optimizer.states(s->optimizer->self);
-        double sums = s->ranks > 1 ? arena : 0;
-        double model_bytes = (double)bl_model_memory(model);
         printf("\n# memory\n");
-        print_bytes("weights (master)", arena);
-        print_bytes("gradients", arena);
-        print_bytes("activations and the rest", model_bytes - 2 * arena);
-        print_bytes("optimizer state", states);
-        if (sums > 0)
-            print_bytes("sum over ranks", sums);
-        print_bytes("total", model_bytes + states + sums);
+        print_bytes("weights (master)", (double)b.model.weights);
+        if (b.model.working > 0)
+            print_bytes("weights (working copy)", (double)b.model.working);
+        print_bytes("gradients", (double)b.model.gradients);
+        print_bytes("activations", (double)b.model.activations);
+        print_bytes("logits and their gradient", (double)b.model.head);
+        print_bytes("optimizer state", (double)b.optimizer);
+        if (b.ranks > 0)
+            print_bytes("sum over ranks", (double)b.ranks);
+        print_bytes("batch and its statistics", (double)b.batch);
+        print_bytes("total", (double)b.total);
+        if (stores_bf16(&s->dials))
+            printf(
+                "  bf16 master weights and moments are rounded but kept in fp32 storage on CPUs\n");
+        unused = bl_memory_unused();
+        if (unused > 0)
+            printf("  %-26s %sB%s\n", "free here now", bl_human((double)unused, each),
+                   b.total > unused ? ": NOT ENOUGH for this run" : "");
         printf("  device: %s\n", backend->description);
+        printf("\n# disk\n");
+        print_bytes("one checkpoint", (double)b.checkpoint);
+        printf("  %-26s %sB: run.keep = %lld, and one more while it is written\n", "all of them",
+               bl_human((double)b.checkpoint * (double)(s->config->run.keep + 1), each),
+               (long long)s->config->run.keep);
     }
-    bl_model_free(model);
     bl_backend_destroy(backend);
     return rc;
 }
 
+static void print_flops(const struct bl_setup *s)
+{
+    const struct bl_model_options *m = &s->config->model;
+    double each = bl_model_flops(m, &s->params);
+    double tokens = (double)(s->info.sequences * s->info.context);
+    double attention =
+        6 * (double)m->layers * (double)m->context * (double)(m->heads * m->head_dim);
+    char a[32], b[32];
+    printf("  FLOPs                      %s a token, %s an update, %.3g in the plan\n",
+           bl_human(each, a), bl_human(each * tokens, b), each * tokens * (double)s->info.steps);
+    printf("                             a token: 6 x %s weights of matrices (output matrix in, "
+           "lookup tables out)\n"
+           "                             + 6 x layers x context x heads x head_dim = %s "
+           "(causal attention)\n",
+           bl_human((each - attention) / 6, a), bl_human(attention, b));
+}
+
+static void print_plan(const struct bl_setup *s)
+{
+    double sequences = (double)s->info.sequences * (double)s->info.steps;
+    char a[32], b[32];
+    printf("  tokens in the plan         %s", bl_human(sequences * (double)s->info.context, a));
+    if (s->train_info.sequences > 0)
+        printf(" (%.3g epochs of %s)\n", sequences / (double)s->train_info.sequences,
+               bl_human((double)s->train_info.tokens, b));
+    else
+        printf(" (epochs unknown: the data was not opened)\n");
+    if (s->validation_first > 0)
+        printf("  held out                   %llu of %llu sequences, the last ones\n",
+               (unsigned long long)s->validation_info.sequences,
+               (unsigned long long)(s->validation_first + s->validation_info.sequences));
+    if (!isnan(s->train_info.entropy))
+        printf("  entropy of the source      %.6f nats a token\n", s->train_info.entropy);
+}
+
 static void print_work(const struct bl_setup *s)
 {
-    char a[32], b[32], c[32];
-    uint64_t tokens = s->info.sequences * s->info.context;
-    double flops = bl_model_flops(&s->config->model, &s->params);
+    char a[32];
     printf("\n# work\n");
     printf("  parameters                 %llu (%s), vocabulary %llu padded to %llu\n",
            (unsigned long long)s->params.elements, bl_human((double)s->params.elements, a),
            (unsigned long long)s->params.vocab, (unsigned long long)s->params.padded_vocab);
     printf("  tokens per update          %llu = %llu sequences x %llu\n",
-           (unsigned long long)tokens, (unsigned long long)s->info.sequences,
-           (unsigned long long)s->info.context);
+           (unsigned long long)(s->info.sequences * s->info.context),
+           (unsigned long long)s->info.sequences, (unsigned long long)s->info.context);
     printf("  layout                     %llu ranks x %llu micro-batches of %lld sequences\n",
            (unsigned long long)s->ranks,
            (unsigned long long)(s->info.sequences / s->ranks / (uint64_t)s->config->batch.micro),
            (long long)s->config->batch.micro);
-    printf("  tokens in the plan         %s (%.3g epochs of %s)\n",
-           bl_human((double)tokens * (double)s->info.steps, a),
-           (double)s->info.sequences * (double)s->info.steps / (double)s->train_info.sequences,
-           bl_human((double)s->train_info.tokens, b));
-    printf("  FLOPs                      %s a token, %s an update, %s in the plan\n",
-           bl_human(flops, a), bl_human(flops * (double)tokens, b),
-           bl_human(flops * (double)tokens * (double)s->info.steps, c));
-    if (!isnan(s->train_info.entropy))
-        printf("  entropy of the source      %.6f nats a token\n", s->train_info.entropy);
+    print_plan(s);
+    print_flops(s);
     printf("  learning rate              first %g, peak %g, last %g\n",
            bl_setup_learning_rate(s, 1), s->config->optimizer.lr,
            bl_setup_learning_rate(s, s->info.steps));
 }
 
-int bl_cmd_check(int argc, char **argv, struct bl_error *err)
+static int print_preset(const struct bl_config *c, struct bl_error *err)
 {
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        puts("usage: ballast check CONFIG [KEY=VALUE...]\n\n"
-             "Loads what `ballast train` would load and prints the effective configuration, "
-             "plugins,\n"
-             "parameter table, precision, work and memory. Trains and writes nothing.");
+    struct bl_text changed = {0};
+    if (*c->model.preset == '\0')
         return 0;
-    }
-    if (argc < 2 || argv[1][0] == '-')
-        return bl_error_set(err, BL_EXIT_USAGE, "usage: ballast check CONFIG [KEY=VALUE...]");
-    struct bl_setup *s;
-    if (bl_setup_make(argv[1], argc - 2, argv + 2, &s, err) < 0)
-        return -1;
+    int rc = bl_preset_overrides(c, &changed, err);
+    if (rc == 0)
+        printf("\n# preset %s%s\n%s", c->model.preset,
+               changed.length > 0 ? ", changed by the configuration" : "",
+               changed.length > 0 ? changed.text : "  no key changed by the configuration\n");
+    bl_text_free(&changed);
+    return rc;
+}
+
+/* Above "# plugins" stands a configuration that can be run as it is. */
+static int check(const struct bl_setup *s, int data, struct bl_error *err)
+{
     struct bl_text text = {0};
-    /* Nothing is written, so no plugin may think that there is a directory. */
-    s->info.directory = "";
-    int rc = -1;
-    if (bl_setup_create(s, err) < 0 || bl_setup_config_text(s, &text, err) < 0)
-        goto done;
+    if (bl_setup_config_text(s, &text, err) < 0) {
+        bl_text_free(&text);
+        return -1;
+    }
     printf("# effective configuration\n%s", text.text);
+    bl_text_free(&text);
+    if (!data)
+        printf("\n# --no-data: the files of data.* were not looked at\n");
     print_plugins(s);
+    if (print_preset(s->config, err) < 0)
+        return -1;
     print_parameters(s);
     print_precision(s);
     print_work(s);
-    rc = print_memory(s, err);
-done:
-    bl_text_free(&text);
+    return print_memory(s, err);
+}
+
+int bl_cmd_check(int argc, char **argv, struct bl_error *err)
+{
+    static const char usage[] = "usage: ballast check [--no-data] CONFIG [KEY=VALUE...]";
+    int data = 1, n = 0;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        printf(
+            "%s\n\n"
+            "Loads what `ballast train` would load and prints the effective configuration, the\n"
+            "plugins, the parameter table, the precision, and what the run will take: tokens,\n"
+            "FLOPs, memory, disk. Trains and writes nothing, and takes no memory for the model:\n"
+            "one that is too large for this machine can be checked here.\n\n"
+            "  --no-data   leaves the files of data.* alone, for a config whose data is\n"
+            "              elsewhere; model.vocab or model.preset has to say the vocabulary\n",
+            usage);
+        return 0;
+    }
+    for (int i = 1; i < argc; i++) { /* options may stand anywhere */
+        if (strcmp(argv[i], "--no-data") == 0)
+            data = 0;
+        else if (argv[i][0] == '-')
+            return bl_error_set(err, BL_EXIT_USAGE, "check: unknown option %s; %s", argv[i], usage);
+        else
+            argv[n++] = argv[i];
+    }
+    if (n == 0)
+        return bl_error_set(err, BL_EXIT_USAGE, "%s", usage);
+    struct bl_setup *s;
+    if ((data ? bl_setup_make : bl_setup_make_without_data)(argv[0], n - 1, argv + 1, &s, err) < 0)
+        return -1;
+    /* Nothing is written, so no plugin may think that there is a directory. */
+    s->info.directory = "";
+    int rc = bl_setup_create(s, err) < 0 ? -1 : check(s, data, err);
     bl_setup_free(s);
     return rc;
 }

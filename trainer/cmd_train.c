@@ -3,6 +3,7 @@
 
 #include "cmd.h"
 #include "run.h"
+#include "stop.h"
 
 int bl_cmd_train(int argc, char **argv, struct bl_error *err)
 {
@@ -13,7 +14,13 @@ int bl_cmd_train(int argc, char **argv, struct bl_error *err)
             "Trains what CONFIG says in <run.dir>/<run.name>. A run that has a checkpoint goes on\n"
             "from it; --fresh removes what is there and starts over. Overrides are written like "
             "the\n"
-            "config: optimizer.lr=3e-3 run.seed=7 regularizers[0].coefficient=1e-3");
+            "config: optimizer.lr=3e-3 run.seed=7 regularizers[0].coefficient=1e-3\n\n"
+            "SIGTERM and SIGUSR1 end it after the current step with a checkpoint (exit 75), SIGINT "
+            "too\n"
+            "(exit 130) and at once when it comes twice. Before the first step there is nothing to "
+            "save:\n"
+            "they end it at once. A run whose directory is removed, moved or replaced ends with "
+            "1.");
         return 0;
     }
     if (argc > 1 && strcmp(argv[1], "--fresh") == 0) {
@@ -24,6 +31,7 @@ int bl_cmd_train(int argc, char **argv, struct bl_error *err)
         return bl_error_set(err, BL_EXIT_USAGE,
                             "usage: ballast train [--fresh] CONFIG [KEY=VALUE...]");
     struct bl_setup *setup;
+    bl_stop_watch();
     if (bl_setup_make(argv[first], argc - first - 1, argv + first + 1, &setup, err) < 0)
         return -1;
     return bl_run_train(setup, fresh, err); /* frees setup */

@@ -1,11 +1,11 @@
 #include "header.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "attempts.h"
 #include "base/strings.h"
 
 void bl_dials_text(const struct bl_precision *p, uint32_t group, struct bl_text *out)
@@ -21,9 +21,10 @@ void bl_dials_text(const struct bl_precision *p, uint32_t group, struct bl_text 
     }
 }
 
-static json_t *plugin_json(const struct bl_plugin_instance *i)
+static int add_plugin(void *context, const char *key, const struct bl_plugin_instance *i)
 {
     char checksum[32];
+    (void)key;
     snprintf(checksum, sizeof checksum, "%016llx",
              (unsigned long long)bl_library_checksum(i->library));
     json_t *j = json_object();
@@ -35,20 +36,13 @@ static json_t *plugin_json(const struct bl_plugin_instance *i)
     json_object_set_new(j, "file", json_string(bl_library_path(i->library)));
     json_object_set_new(j, "xxh64", json_string(checksum));
     json_object_set_new(j, "null", json_boolean(i->null));
-    return j;
+    return json_array_append_new(context, j);
 }
 
 static json_t *plugins_json(const struct bl_setup *s)
 {
-    const struct bl_plugin_list *lists[] = {&s->regularizers, &s->guards, &s->monitors, &s->sinks};
-    const struct bl_plugin_instance *single[] = {s->train, s->precision, s->schedule, s->optimizer};
     json_t *array = json_array();
-    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
-        json_array_append_new(array, plugin_json(single[i]));
-    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
-        for (size_t i = 0; i < lists[l]->count; i++)
-            json_array_append_new(array, plugin_json(lists[l]->items[i]));
-    }
+    bl_attempts_each_plugin(s, add_plugin, array);
     return array;
 }
 
@@ -96,8 +90,25 @@ static json_t *decay_groups_json(const struct bl_setup *s)
     return groups;
 }
 
-int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend, const char *path,
-                    struct bl_error *err)
+static json_t *alarms_json(const struct bl_config *c)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < c->alarm_count; i++) {
+        const struct bl_alarm *a = &c->alarms[i];
+        json_t *j =
+            json_pack("{s:s, s:I, s:I, s:s}", "metric", a->metric, "for", (json_int_t)a->in_a_row,
+                      "from", (json_int_t)a->from, "action", bl_alarm_action_name(a->action));
+        if (!isnan(a->above))
+            json_object_set_new(j, "above", json_real(a->above));
+        if (!isnan(a->below))
+            json_object_set_new(j, "below", json_real(a->below));
+        json_array_append_new(all, j);
+    }
+    return all;
+}
+
+int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend, json_t *attempts,
+                    const char *path, struct bl_error *err)
 {
     static const char *const conventions[] = {"next", "inclusive", "current", "tenth"};
     char host[256] = "", abi[16];
@@ -126,11 +137,17 @@ int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend, 
                                   (json_int_t)s->config->batch.micro));
     json_object_set_new(j, "warmup_convention",
                         json_string(conventions[s->config->schedule.convention]));
+    json_object_set_new(j, "train_sequences", json_integer((json_int_t)s->train_info.sequences));
+    if (s->validation != NULL)
+        json_object_set_new(j, "validation_sequences",
+                            json_integer((json_int_t)s->validation_info.sequences));
     if (!isnan(s->train_info.entropy))
         json_object_set_new(j, "source_entropy", json_real(s->train_info.entropy));
     json_object_set_new(j, "precision", precision_json(&s->dials));
     json_object_set_new(j, "decay_groups", decay_groups_json(s));
     json_object_set_new(j, "plugins", plugins_json(s));
+    json_object_set_new(j, "alarms", alarms_json(s->config));
+    json_object_set_new(j, "attempts", attempts);
     char *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(j);
     if (text == NULL)

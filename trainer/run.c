@@ -1,7 +1,6 @@
 /* A run from an empty directory or a checkpoint to its last step. */
 #include "run.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,38 +9,18 @@
 #include "base/strings.h"
 #include "header.h"
 #include "run_internal.h"
-
-/* Which signal asks the run to stop. A handler can reach nothing else. */
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-    stop_signal = number;
-}
-
-/* A second signal of the same kind ends the process at once: SA_RESETHAND. */
-static void watch_signals(int on)
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
-    stop_signal = 0;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        struct sigaction a = {0};
-        a.sa_handler = on ? on_signal : SIG_DFL;
-        a.sa_flags = on ? (int)(SA_RESTART | SA_RESETHAND) : 0;
-        sigemptyset(&a.sa_mask);
-        sigaction(numbers[i], &a, NULL);
-    }
-}
+#include "stop.h"
 
 static void run_free(struct bl_run *r)
 {
+    bl_prefetch_free(r->prefetch); /* its thread uses the source, and may use the pool */
+    bl_alarms_free(r->alarms);
+    json_decref(r->changed);
     bl_metrics_free(r->metrics);
     bl_update_free(r->update);
     bl_regularizers_free(r->regularizers);
     bl_rows_free(&r->rows);
     bl_rows_free(&r->eval_rows);
-    bl_free(r->tokens);
-    bl_free(r->targets);
     if (r->s->ranks > 1) {
         bl_free(r->sum);
         bl_free(r->ce_sum);
@@ -83,17 +62,14 @@ static int make_arrays(struct bl_run *r, struct bl_error *err)
 {
     const struct bl_setup *s = r->s;
     uint64_t rows = s->info.sequences * s->info.context;
-    r->tokens = bl_alloc(rows, sizeof *r->tokens);
-    r->targets = bl_alloc(rows, sizeof *r->targets);
     r->head = bl_params_find(&s->params, s->info.head);
     r->sum = bl_model_gradients(r->model);
     if (s->ranks > 1) {
         r->sum = bl_alloc(s->params.floats, sizeof *r->sum);
         r->ce_sum = s->info.tied ? NULL : bl_alloc(s->params.items[r->head].count, sizeof(float));
     }
-    if (r->tokens == NULL || r->targets == NULL || r->sum == NULL ||
-        (s->ranks > 1 && !s->info.tied && r->ce_sum == NULL))
-        return bl_error_set(err, BL_EXIT_FAILED, "out of memory for the batch and its gradients");
+    if (r->sum == NULL || (s->ranks > 1 && !s->info.tied && r->ce_sum == NULL))
+        return bl_error_set(err, BL_EXIT_FAILED, "out of memory for the sum over ranks");
     if (bl_rows_make(rows, needs_pz(r), has_transforms(r), &r->rows, err) < 0)
         return -1;
     return s->validation != NULL ? bl_rows_make((uint64_t)s->config->batch.micro * s->info.context,
@@ -126,6 +102,8 @@ static int run_make(struct bl_run *r, struct bl_error *err)
         .weight_decay = c->optimizer.weight_decay,
         .optimizer = s->optimizer,
         .backend = r->backend,
+        .dials = &s->dials,
+        .seed = s->info.seed,
         .refresh = refresh,
         .refresh_context = r->model,
     };
@@ -144,27 +122,51 @@ static int open_outputs(struct bl_run *r, int fresh, struct bl_error *err)
     if (rc < 0)
         bl_error_set(err, BL_EXIT_FAILED, "%s/log.txt cannot be opened", r->directory.path);
     free(path);
-    return rc < 0 || bl_setup_create_sinks(s, err) < 0
+    return rc < 0 || bl_setup_create_sinks(s, err) < 0 ||
+                   bl_alarms_make(s->config->alarms, s->config->alarm_count, &r->alarms, err) < 0
                ? -1
                : bl_metrics_make(s->sinks.items, s->sinks.count, &r->metrics, err);
 }
 
-/* Fresh weights, or those of the newest checkpoint. */
+/* config.cfg, this attempt's file, header.json. */
+static int write_identity(const struct bl_run *r, struct bl_error *err)
+{
+    const struct bl_rundir *d = &r->directory;
+    if (bl_rundir_keep_config(d, err) < 0 ||
+        bl_attempts_write(d->path, d->attempt, r->s, r->step, r->changed, err) < 0)
+        return -1;
+    char *path = bl_format("%s/header.json", d->path);
+    if (path == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+    int rc = bl_header_write(r->s, r->backend, bl_attempts_history(d->path, d->attempt), path, err);
+    free(path);
+    return rc;
+}
+
+/* Fresh weights, or those of the newest checkpoint; meanwhile the first batch is read. */
 static int start(struct bl_run *r, struct bl_error *err)
 {
     struct bl_setup *s = r->s;
     if (bl_run_resume(r, err) < 0)
         return -1;
+    r->saved = r->step;
+    struct bl_batches batches = {
+        .source = s->train,
+        .seed = s->info.seed,
+        .context = s->info.context,
+        .vocab = s->info.vocab,
+        .sequences = s->info.sequences,
+        .available = s->train_info.sequences,
+    };
+    if (r->step < s->info.steps &&
+        bl_prefetch_make(&batches, r->step + 1, s->info.steps, &r->prefetch, err) < 0)
+        return -1;
     if (r->step == 0) {
         bl_params_init_threads(&s->params, s->info.seed, bl_model_weights(r->model), r->backend);
+        bl_update_store(r->update, 0, s->params.count);
         bl_model_refresh(r->model, 0, s->params.floats);
     }
-    char *path = bl_format("%s/header.json", r->directory.path);
-    if (path == NULL)
-        return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    int rc = bl_header_write(s, r->backend, path, err);
-    free(path);
-    return rc;
+    return 0;
 }
 
 /* One line for all groups where they agree, one a group where they do not. */
@@ -203,36 +205,112 @@ static int falls(int64_t every, uint64_t step, uint64_t last)
     return step == last || (every > 0 && step % (uint64_t)every == 0);
 }
 
+/* Evaluates the alarms on the row as it stands. Their names are checked once, in the first row that
+ * has a value of every monitor. */
+static int check_alarms(struct bl_run *r, int *names_checked, struct bl_alarms_verdict *out,
+                        struct bl_error *err)
+{
+    static const char *const with_validation[] = {"loss/val", "loss/val_perplexity", NULL};
+    struct bl_metrics_row row;
+    bl_metrics_row(r->metrics, &row);
+    if (bl_alarms_check(r->alarms, r->step, &row, out, err) < 0)
+        return -1;
+    int all_due = 1;
+    for (size_t i = 0; i < r->s->monitors.count; i++)
+        all_due &= bl_run_is_due(r->s->monitors.items[i], r->step);
+    if (all_due && !*names_checked) {
+        bl_alarms_check_names(r->alarms, &row,
+                              with_validation + (r->s->validation != NULL ? 0 : 2));
+        *names_checked = 1;
+    }
+    return 0;
+}
+
+static int stopped_by_alarm(const struct bl_run *r, const char *why, struct bl_error *err)
+{
+    return bl_error_set(err, BL_EXIT_DIVERGED,
+                        "stopped after step %llu of %llu with a checkpoint by %s; the same command "
+                        "goes on from there and stops again if that is still so: change the alarm, "
+                        "or what it warns of",
+                        (unsigned long long)r->step, (unsigned long long)r->s->info.steps, why);
+}
+
+static int save(struct bl_run *r, struct bl_error *err)
+{
+    if (bl_rundir_check(&r->directory, err) < 0 || bl_run_save(r, err) < 0)
+        return -1;
+    r->saved = r->step;
+    return 0;
+}
+
+/* Ends an unfinished run because of a signal; never twice with the same checkpoint. */
+static int stop(struct bl_run *r, int number, struct bl_error *err)
+{
+    if (r->step > r->saved && save(r, err) < 0)
+        return -1;
+    if (r->step == 0)
+        return bl_error_set(err, bl_stop_code(number),
+                            "stopped by %s before the first step: nothing was trained, the same "
+                            "command starts again",
+                            bl_stop_name(number));
+    return bl_error_set(err, bl_stop_code(number),
+                        "stopped by %s after step %llu of %llu with a checkpoint; the same command "
+                        "goes on from there",
+                        bl_stop_name(number), (unsigned long long)r->step,
+                        (unsigned long long)r->s->info.steps);
+}
+
+/* A batch that cannot be read has changed nothing: what was trained so far is kept. */
+static int no_batch(struct bl_run *r)
+{
+    struct bl_error other = BL_ERROR_INIT;
+    if (r->step > r->saved && save(r, &other) < 0)
+        bl_log(BL_LOG_WARNING, "%s", other.text);
+    return -1;
+}
+
 static int loop(struct bl_run *r, struct bl_error *err)
 {
     const struct bl_run_options *o = &r->s->config->run;
     uint64_t last = r->s->info.steps;
+    int names_checked = 0;
     while (r->step < last) {
-        if (bl_run_step(r, err) < 0)
+        int got = bl_stop_signal() != 0 ? 1 : bl_run_read(r, err);
+        if (got != 0)
+            return got < 0 ? no_batch(r) : stop(r, bl_stop_signal(), err);
+        if (bl_rundir_check(&r->directory, err) < 0 || bl_run_step(r, err) < 0)
             return -1;
         if (r->s->validation != NULL && falls(o->eval_every, r->step, last) &&
             bl_run_evaluate(r, err) < 0)
             return -1;
-        bl_metrics_emit(r->metrics, r->step, r->directory.attempt);
-        int stop = stop_signal;
-        if ((stop != 0 || falls(o->checkpoint_every, r->step, last)) && bl_run_save(r, err) < 0)
+        struct bl_alarms_verdict alarm;
+        if (check_alarms(r, &names_checked, &alarm, err) < 0)
             return -1;
-        if (stop != 0 && r->step < last)
-            return bl_error_set(err, stop == SIGINT ? BL_EXIT_INTERRUPTED : BL_EXIT_REQUEUE,
-                                "stopped by %s after step %llu of %llu with a checkpoint; the same "
-                                "command goes on from there",
-                                strsignal(stop), (unsigned long long)r->step,
-                                (unsigned long long)last);
+        bl_metrics_emit(r->metrics, r->step, r->directory.attempt);
+        if ((alarm.checkpoint || alarm.stop[0] != '\0' ||
+             falls(o->checkpoint_every, r->step, last)) &&
+            save(r, err) < 0)
+            return alarm.stop[0] != '\0' ? bl_error_prefix(err, "%s", alarm.stop) : -1;
+        if (alarm.stop[0] != '\0')
+            return stopped_by_alarm(r, alarm.stop, err);
     }
     return 0;
 }
 
 int bl_run_train(struct bl_setup *s, int fresh, struct bl_error *err)
 {
-    struct bl_run r = {.s = s, .directory = {NULL, -1, 0}};
+    struct bl_run r = {.s = s, .directory = {.lock = -1}};
     int rc = -1;
-    watch_signals(1);
-    if (run_make(&r, err) < 0 || open_outputs(&r, fresh, err) < 0 || start(&r, err) < 0)
+    if (run_make(&r, err) < 0)
+        goto done;
+    bl_stop_defer(1); /* what is written is written whole */
+    if (open_outputs(&r, fresh, err) < 0)
+        goto done;
+    bl_stop_defer(0);
+    if (start(&r, err) < 0)
+        goto done;
+    bl_stop_defer(1);
+    if (write_identity(&r, err) < 0)
         goto done;
     if (r.step >= s->info.steps) {
         bl_log(BL_LOG_INFO, "%s: complete, all %llu steps are done", r.directory.path,
@@ -249,7 +327,12 @@ int bl_run_train(struct bl_setup *s, int fresh, struct bl_error *err)
         bl_log(BL_LOG_WARNING, "%llu rows of metrics could not be written by some sink",
                (unsigned long long)bl_metrics_failures(r.metrics));
 done:
-    watch_signals(0);
+    bl_stop_defer(1);          /* it is over: a signal changes nothing any more */
+    if (rc < 0 && err != NULL) /* main prints it, when log.txt is closed */
+        bl_log_record(err->code == BL_EXIT_REQUEUE || err->code == BL_EXIT_INTERRUPTED
+                          ? BL_LOG_INFO
+                          : BL_LOG_ERROR,
+                      err->text);
     run_free(&r);
     return rc;
 }

@@ -5,8 +5,8 @@
 #include "setup.h"
 
 /* Trains as `s` says and frees it, resuming from the newest checkpoint of the run directory unless
- * `fresh`. 0 when the plan is complete. -1 with code 75 or 130 when a signal stopped it after a
- * checkpoint, 7 when it diverged, another code when it failed. */
+ * `fresh`. 0 when the plan is complete. -1 with code 75 or 130 when a signal (stop.h) stopped it
+ * after a checkpoint or before the first step, 7 when it diverged, another code when it failed. */
 int bl_run_train(struct bl_setup *s, int fresh, struct bl_error *err);
 
 #endif

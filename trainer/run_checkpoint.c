@@ -93,14 +93,9 @@ struct saved {
     size_t count, capacity;
 };
 
-static int save_instance(struct bl_plugin_instance *i, void *context, struct bl_error *err)
+/* Takes key and buffer, either of which may be NULL for want of memory. */
+static int keep(struct saved *saved, char *key, char *buffer, uint64_t bytes, struct bl_error *err)
 {
-    struct saved *saved = context;
-    if (i->ops.common.save == NULL)
-        return 0;
-    uint64_t bytes = i->ops.common.save(i->self, NULL, 0);
-    char *buffer = malloc(bytes + 1);
-    char *key = bl_format("%s.%s", bl_kind_name(i->plugin->kind), i->name);
     if (saved->count == saved->capacity) {
         size_t capacity = saved->capacity ? 2 * saved->capacity : 8;
         struct bl_checkpoint_plugin *grown = realloc(saved->items, capacity * sizeof *grown);
@@ -114,8 +109,21 @@ static int save_instance(struct bl_plugin_instance *i, void *context, struct bl_
         free(key);
         return bl_error_set(err, BL_EXIT_FAILED, "checkpoint: out of memory");
     }
-    uint64_t got = i->ops.common.save(i->self, buffer, bytes);
     saved->items[saved->count++] = (struct bl_checkpoint_plugin){key, buffer, bytes};
+    return 0;
+}
+
+static int save_instance(struct bl_plugin_instance *i, void *context, struct bl_error *err)
+{
+    struct saved *saved = context;
+    if (i->ops.common.save == NULL)
+        return 0;
+    uint64_t bytes = i->ops.common.save(i->self, NULL, 0);
+    char *buffer = malloc(bytes + 1);
+    uint64_t got = buffer != NULL ? i->ops.common.save(i->self, buffer, bytes) : bytes;
+    if (keep(saved, bl_format("%s.%s", bl_kind_name(i->plugin->kind), i->name), buffer, bytes,
+             err) < 0)
+        return -1;
     if (got != bytes)
         return bl_error_set(
             err, BL_EXIT_FAILED,
@@ -133,6 +141,60 @@ static void saved_free(struct saved *s)
     free(s->items);
 }
 
+/* "host." is no kind of plugin. */
+static const char alarms_key[] = "host.alarms";
+
+static int save_alarms(const struct bl_run *r, struct saved *saved, struct bl_error *err)
+{
+    char *text;
+    if (r->s->config->alarm_count == 0)
+        return 0;
+    if (bl_alarms_save(r->alarms, &text, err) < 0)
+        return -1;
+    return keep(saved, strdup(alarms_key), text, strlen(text), err);
+}
+
+struct loaded {
+    struct bl_checkpoint_loaded *items;
+    size_t count;
+};
+
+static int count_plugin(void *context, const char *key, const struct bl_plugin_instance *plugin)
+{
+    (void)key;
+    (void)plugin;
+    ++*(size_t *)context;
+    return 0;
+}
+
+static int add_loaded(void *context, const char *key, const struct bl_plugin_instance *plugin)
+{
+    struct loaded *l = context;
+    struct bl_checkpoint_loaded *item = &l->items[l->count];
+    *item = (struct bl_checkpoint_loaded){strdup(key), bl_library_checksum(plugin->library)};
+    l->count += item->key != NULL;
+    return item->key != NULL ? 0 : -1;
+}
+
+static void loaded_free(struct loaded *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        free((char *)(uintptr_t)l->items[i].key);
+    free(l->items);
+}
+
+static int loaded_make(const struct bl_run *r, struct loaded *out, struct bl_error *err)
+{
+    size_t n = 0;
+    bl_attempts_each_plugin(r->s, count_plugin, &n);
+    *out = (struct loaded){calloc(n + 1, sizeof *out->items), 0};
+    if (out->items != NULL && bl_attempts_each_plugin(r->s, add_loaded, out) == 0)
+        return 0;
+    loaded_free(out);
+    *out = (struct loaded){NULL, 0};
+    return bl_error_set(err, BL_EXIT_FAILED, "checkpoint: out of memory");
+}
+
 static struct bl_checkpoint_info info_of(const struct bl_run *r)
 {
     const struct bl_setup *s = r->s;
@@ -144,6 +206,7 @@ static struct bl_checkpoint_info info_of(const struct bl_run *r)
         .attempt = r->directory.attempt,
         .ranks = (uint32_t)s->ranks,
         .micro = (uint64_t)s->config->batch.micro,
+        .plan = r->directory.plan,
     };
 }
 
@@ -166,6 +229,7 @@ int bl_run_save(struct bl_run *r, struct bl_error *err)
         return -1;
     struct views v = {0};
     struct saved saved = {0};
+    struct loaded loaded = {0};
     int rc = -1;
     char *folder = bl_format("%s/checkpoints", r->directory.path);
     if (folder == NULL) {
@@ -173,7 +237,8 @@ int bl_run_save(struct bl_run *r, struct bl_error *err)
         goto done;
     }
     if (views_make(r, &v, bl_model_working(r->model), err) < 0 ||
-        each_instance(r, save_instance, &saved, err) < 0)
+        each_instance(r, save_instance, &saved, err) < 0 || save_alarms(r, &saved, err) < 0 ||
+        loaded_make(r, &loaded, err) < 0)
         goto done;
     struct bl_checkpoint c = {
         .info = info_of(r),
@@ -183,11 +248,14 @@ int bl_run_save(struct bl_run *r, struct bl_error *err)
         .state_count = v.state_count,
         .plugins = saved.items,
         .plugin_count = saved.count,
+        .loaded = loaded.items,
+        .loaded_count = loaded.count,
     };
     rc = bl_checkpoint_write(folder, &c, (uint64_t)r->s->config->run.keep, err);
     if (rc == 0)
         bl_log(BL_LOG_INFO, "checkpoint %s/%llu", folder, (unsigned long long)r->step);
 done:
+    loaded_free(&loaded);
     saved_free(&saved);
     views_free(&v);
     free(folder);
@@ -205,7 +273,9 @@ static int load_instance(struct bl_plugin_instance *i, void *context, struct bl_
     uint64_t bytes = 0;
     const void *data = bl_checkpoint_plugin(reader, key, &bytes);
     int rc;
-    if (data == NULL)
+    if (data == NULL && i->plugin->kind == BL_KIND_SINK)
+        rc = 0; /* sinks may come and go between starts */
+    else if (data == NULL)
         rc = bl_error_set(err, BL_EXIT_CHECKPOINT,
                           "the checkpoint has no state of %s; it was written without that plugin",
                           key);
@@ -246,7 +316,7 @@ static int check_no_orphans(struct bl_run *r, const struct bl_checkpoint_reader 
     for (size_t i = 0; i < bl_checkpoint_plugin_count(reader); i++) {
         struct key_search k = {bl_checkpoint_plugin_key(reader, i), 0};
         each_instance(r, match_key, &k, NULL);
-        if (!k.found)
+        if (!k.found && strcmp(k.key, alarms_key) != 0 && strncmp(k.key, "sink.", 5) != 0)
             return bl_error_set(err, BL_EXIT_CHECKPOINT,
                                 "the checkpoint holds state of %s, which this config does not load",
                                 k.key);
@@ -266,6 +336,14 @@ static int check_layout(const struct bl_run *r, const struct bl_checkpoint_info 
                             (unsigned long long)i->micro, (unsigned long long)now.seed, now.ranks,
                             (unsigned long long)now.micro);
     return 0;
+}
+
+static int load_alarms(struct bl_run *r, const struct bl_checkpoint_reader *reader,
+                       struct bl_error *err)
+{
+    uint64_t bytes;
+    const void *text = bl_checkpoint_plugin(reader, alarms_key, &bytes);
+    return text != NULL ? bl_alarms_load(r->alarms, text, bytes, err) : 0;
 }
 
 int bl_run_resume(struct bl_run *r, struct bl_error *err)
@@ -295,9 +373,10 @@ int bl_run_resume(struct bl_run *r, struct bl_error *err)
         goto done;
     }
     if (check_layout(r, bl_checkpoint_info(reader), path, err) < 0 ||
-        views_make(r, &v, NULL, err) < 0 ||
+        bl_run_check_plan(r, reader, path, err) < 0 || views_make(r, &v, NULL, err) < 0 ||
         bl_checkpoint_read(reader, NULL, 0, v.states, v.state_count, err) < 0 ||
-        check_no_orphans(r, reader, err) < 0 || each_instance(r, load_instance, reader, err) < 0)
+        check_no_orphans(r, reader, err) < 0 || each_instance(r, load_instance, reader, err) < 0 ||
+        load_alarms(r, reader, err) < 0)
         goto done;
     bl_model_refresh(r->model, 0, r->s->params.floats);
     r->step = bl_checkpoint_info(reader)->step;

@@ -1,4 +1,4 @@
-/* One step, as data flows: batch -> forward and backward of every rank and micro-batch -> reduction
+/* One step, as data flows: forward and backward of every rank and micro-batch -> reduction
  * -> regularizers on the output matrix -> monitors -> guards -> update -> one row of metrics. */
 #include <math.h>
 #include <string.h>
@@ -7,70 +7,17 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strings.h"
-#include "data/data.h"
 #include "run_internal.h"
+#include "stop.h"
 
 /* ---- batch ---------------------------------------------------------------------------------- */
 
-struct reading {
-    struct bl_run *r;
-    struct bl_plugin_instance *source;
-    uint64_t sequences; /* of the source */
-    uint64_t first;     /* global sample of the first row */
-    int permuted;
-    int32_t *tokens, *targets;
-    struct bl_error *errors; /* one a sequence */
-};
-
-static void read_sequence(void *argument, uint64_t i)
+int bl_run_read(struct bl_run *r, struct bl_error *err)
 {
-    const struct reading *g = argument;
-    uint64_t context = g->r->s->info.context, sample = g->first + i;
-    uint64_t index = g->permuted ? bl_sample_index(g->r->s->info.seed, g->sequences, sample)
-                                 : sample % g->sequences;
-    if (g->source->ops.source.read(g->source->self, index, g->r->s->info.vocab,
-                                   g->tokens + i * context, g->targets + i * context,
-                                   &g->errors[i]) < 0 &&
-        g->errors[i].code == 0)
-        g->errors[i].code = BL_EXIT_DATA;
-}
-
-/* Reads n sequences in parallel; the first failing sequence is the error, whatever the threads. */
-static int read_sequences(struct reading *g, uint64_t n, uint64_t *targets, struct bl_error *err)
-{
-    const struct bl_backend_ops *ops = g->r->backend->ops;
-    uint64_t context = g->r->s->info.context;
-    g->errors = bl_alloc(n, sizeof *g->errors);
-    if (g->errors == NULL)
-        return bl_error_set(err, BL_EXIT_FAILED, "batch: out of memory");
-    for (uint64_t i = 0; i < n; i++)
-        g->errors[i].size = sizeof *g->errors;
-    ops->parallel_for(g->r->backend, n, read_sequence, g);
-    int rc = 0;
-    for (uint64_t i = 0; i < n && rc == 0; i++) {
-        if (g->errors[i].code != 0)
-            rc = bl_error_set(err, g->errors[i].code, "%s", g->errors[i].text);
-    }
-    bl_free(g->errors);
-    *targets = 0;
-    for (uint64_t i = 0; i < n * context; i++)
-        *targets += g->targets[i] >= 0;
+    double start = bl_clock();
+    int rc = bl_prefetch_next(r->prefetch, r->step + 1, bl_stop_signal, &r->batch, err);
+    r->waited = bl_clock() - start;
     return rc;
-}
-
-static int read_batch(struct bl_run *r, uint64_t step, struct bl_error *err)
-{
-    const struct bl_setup *s = r->s;
-    struct reading g = {
-        r,          s->train, s->train_info.sequences, (step - 1) * s->info.sequences, 1, r->tokens,
-        r->targets, NULL};
-    if (read_sequences(&g, s->info.sequences, &r->target_count, err) < 0)
-        return -1;
-    if (r->target_count == 0)
-        return bl_error_set(err, BL_EXIT_DATA,
-                            "step %llu: every target of the batch is masked; nothing to learn from",
-                            (unsigned long long)step);
-    return 0;
 }
 
 /* ---- statistics ------------------------------------------------------------------------------ */
@@ -112,7 +59,7 @@ static void stats_of(const struct bl_run *r, uint32_t needs, int before, struct 
 
 /* ---- gradient -------------------------------------------------------------------------------- */
 
-static int is_due(const struct bl_plugin_instance *monitor, uint64_t step)
+int bl_run_is_due(const struct bl_plugin_instance *monitor, uint64_t step)
 {
     return step % (uint64_t)monitor->every == 0 || step == 1;
 }
@@ -122,7 +69,7 @@ static uint32_t due_needs(const struct bl_run *r, uint64_t step)
     uint32_t needs = 0;
     for (size_t i = 0; i < r->s->monitors.count; i++) {
         const struct bl_plugin_instance *m = r->s->monitors.items[i];
-        if (is_due(m, step) && m->ops.monitor.needs != NULL)
+        if (bl_run_is_due(m, step) && m->ops.monitor.needs != NULL)
             needs |= m->ops.monitor.needs(m->self);
     }
     return needs;
@@ -145,10 +92,10 @@ static int gradient(struct bl_run *r, uint32_t needs, struct bl_error *err)
         for (uint64_t first = 0; first < per_rank; first += micro) {
             uint64_t at = (rank * per_rank + first) * context;
             struct bl_pass pass = {
-                .tokens = r->tokens + at,
-                .targets = r->targets + at,
+                .tokens = r->batch.tokens + at,
+                .targets = r->batch.targets + at,
                 .sequences = micro,
-                .weight = (double)s->ranks / (double)r->target_count,
+                .weight = (double)s->ranks / (double)r->batch.valid,
                 .accumulate = first > 0,
                 .split_head = (uint32_t)split,
                 .hooks = hooks,
@@ -277,7 +224,7 @@ static int run_monitors(struct bl_run *r, const struct bl_monitor_input *in, int
         struct bl_plugin_instance *m = r->s->monitors.items[i];
         int32_t (*op)(void *, const struct bl_host *, const struct bl_monitor_input *,
                       struct bl_error *) = after ? m->ops.monitor.after : m->ops.monitor.observe;
-        if (op != NULL && is_due(m, in->step) && op(m->self, &m->host, in, err) < 0)
+        if (op != NULL && bl_run_is_due(m, in->step) && op(m->self, &m->host, in, err) < 0)
             return bl_error_prefix(err, "monitor %s", m->name);
     }
     return 0;
@@ -295,8 +242,7 @@ static void record_losses(struct bl_run *r, double ce, double aux)
         if (!bl_regularizers_has_value(r->regularizers, i))
             continue;
         snprintf(name, sizeof name, "loss/%s", r->s->regularizers.items[i]->name);
-        bl_metrics_set(r->metrics, name,
-                       bl_regularizers_value(r->regularizers, i, r->target_count));
+        bl_metrics_set(r->metrics, name, bl_regularizers_value(r->regularizers, i, r->batch.valid));
     }
 }
 
@@ -323,6 +269,7 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
     if (bl_run_tensor(r, (uint64_t)r->head, BL_WEIGHT, &head) < 0 ||
         bl_regularizers_project_weight(r->regularizers, &head, err) < 0)
         return -1;
+    bl_update_store(r->update, (uint64_t)r->head, (uint64_t)r->head + 1);
     bl_model_refresh(r->model, r->s->params.items[r->head].offset, head.count);
     return 0;
 }
@@ -345,13 +292,13 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
 
     r->gradients_ready = r->ce_ready = 0;
     bl_regularizers_begin(r->regularizers, step);
-    if (read_batch(r, step, err) < 0 || gradient(r, needs, err) < 0)
+    if (gradient(r, needs, err) < 0)
         return -1;
     bl_regularizers_end(r->regularizers);
     if (head_gradient(r, err) < 0)
         return -1;
-    double ce = cross_entropy(&r->rows, r->target_count);
-    double aux = bl_regularizers_aux(r->regularizers, r->target_count);
+    double ce = cross_entropy(&r->rows, r->batch.valid);
+    double aux = bl_regularizers_aux(r->regularizers, r->batch.valid);
     double norm = gradient_norm(r);
     record_losses(r, ce, aux);
     bl_metrics_set(r->metrics, "optim/lr", lr);
@@ -366,7 +313,7 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
         .step = step,
         .rows = &seen,
         .before = r->rows.pre_lse != NULL ? &before : NULL,
-        .targets = r->target_count,
+        .targets = r->batch.valid,
         .learning_rate = lr,
         .loss = ce + aux,
     };
@@ -390,7 +337,8 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     if (!failed && run_monitors(r, &in, 1, err) < 0)
         return -1;
 
-    double seconds = bl_clock() - start;
+    double seconds = r->waited + bl_clock() - start;
+    bl_metrics_set(r->metrics, "time/data", r->waited);
     bl_metrics_set(r->metrics, "perf/step_seconds", seconds);
     bl_metrics_set(r->metrics, "perf/tokens_per_second",
                    (double)(s->info.sequences * s->info.context) / seconds);
@@ -406,6 +354,41 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
 
 /* ---- held-out loss --------------------------------------------------------------------------- */
 
+struct reading {
+    const struct bl_run *r;
+    uint64_t first;          /* of these held-out sequences, in the source */
+    struct bl_error *errors; /* one a sequence */
+};
+
+static void read_held_out(void *argument, uint64_t i)
+{
+    const struct reading *g = argument;
+    const struct bl_setup *s = g->r->s;
+    uint64_t at = i * s->info.context;
+    bl_sequence_read(s->validation, g->first + i, s->info.vocab, g->r->batch.tokens + at,
+                     g->r->batch.targets + at, &g->errors[i]);
+}
+
+/* Reads n sequences in parallel; the first failing sequence is the error, whatever the threads. */
+static int read_all(const struct bl_run *r, uint64_t first, uint64_t n, uint64_t *targets,
+                    struct bl_error *err)
+{
+    struct reading g = {r, first, bl_alloc(n, sizeof *g.errors)};
+    if (g.errors == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED, "evaluation: out of memory");
+    r->backend->ops->parallel_for(r->backend, n, read_held_out, &g);
+    int rc = 0;
+    for (uint64_t i = 0; i < n && rc == 0; i++) {
+        if (g.errors[i].code != 0)
+            rc = bl_error_set(err, g.errors[i].code, "evaluation after step %llu: %s",
+                              (unsigned long long)r->step, g.errors[i].text);
+    }
+    bl_free(g.errors);
+    for (uint64_t i = 0; i < n * r->s->info.context; i++)
+        *targets += r->batch.targets[i] >= 0;
+    return rc;
+}
+
 int bl_run_evaluate(struct bl_run *r, struct bl_error *err)
 {
     const struct bl_setup *s = r->s;
@@ -415,15 +398,15 @@ int bl_run_evaluate(struct bl_run *r, struct bl_error *err)
         n = (limit + context - 1) / context;
     double sum = 0;
     uint64_t targets = 0;
-    /* r->tokens is free between steps and holds at least one micro-batch. */
+    /* The batch is free between steps and holds at least one micro-batch. */
     for (uint64_t first = 0; first < n; first += micro) {
-        uint64_t count = n - first < micro ? n - first : micro, valid;
-        struct reading g = {
-            r, s->validation, s->validation_info.sequences, first, 0, r->tokens, r->targets, NULL};
-        if (read_sequences(&g, count, &valid, err) < 0)
+        uint64_t count = n - first < micro ? n - first : micro;
+        if (bl_stop_signal() != 0 && r->step < s->info.steps)
+            return 0;
+        if (read_all(r, s->validation_first + first, count, &targets, err) < 0)
             return -1;
-        struct bl_pass pass = {.tokens = r->tokens,
-                               .targets = r->targets,
+        struct bl_pass pass = {.tokens = r->batch.tokens,
+                               .targets = r->batch.targets,
                                .sequences = count,
                                .hooks = bl_regularizers_transforms(r->regularizers),
                                .rows = &r->eval_rows};
@@ -431,7 +414,6 @@ int bl_run_evaluate(struct bl_run *r, struct bl_error *err)
         if (bl_model_evaluate(r->model, &pass, err) < 0)
             return -1;
         sum += cross_entropy(&r->eval_rows, 1);
-        targets += valid;
     }
     double loss = targets > 0 ? sum / (double)targets : NAN;
     bl_metrics_set(r->metrics, "loss/val", loss);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/strings.h"
+#include "config/plan.h"
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -25,8 +26,9 @@ static int remove_old(const char *path, struct bl_error *err)
 {
     /* Checkpoints first, the plan last: a kill in between must not leave checkpoints without the
      * config.cfg that says which plan they belong to. */
-    static const char *const ours[] = {"checkpoints", "metrics.jsonl", "header.json", "log.txt",
-                                       "report.html", "figures",       "attempts",    "config.cfg"};
+    static const char *const ours[] = {"checkpoints", "metrics.jsonl", "header.json",
+                                       "log.txt",     "report.html",   "report.md",
+                                       "figures",     "attempts",      "config.cfg"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         char *entry = bl_format("%s/%s", path, ours[i]);
         if (entry == NULL)
@@ -42,61 +44,27 @@ static int remove_old(const char *path, struct bl_error *err)
     return 0;
 }
 
-/* Lines that may change between attempts without making another plan. */
-static int is_free_line(const char *line, size_t n)
-{
-    static const char *const keys[] = {"threads",          "backend",    "keep",       "dir",
-                                       "checkpoint_every", "eval_every", "eval_tokens"};
-    while (n > 0 && *line == ' ') {
-        line++;
-        n--;
-    }
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        size_t k = strlen(keys[i]);
-        if (n > k && strncmp(line, keys[i], k) == 0 && line[k] == ' ')
-            return 1;
-    }
-    return 0;
-}
-
-/* The first line in which the plans differ, or NULL. *line_of_a and _b point into the texts. */
-static int first_difference(const char *a, const char *b, const char **line_a, const char **line_b,
-                            size_t *n_a, size_t *n_b)
-{
-    while (*a || *b) {
-        *line_a = a;
-        *line_b = b;
-        *n_a = strcspn(a, "\n");
-        *n_b = strcspn(b, "\n");
-        if ((*n_a != *n_b || strncmp(a, b, *n_a) != 0) &&
-            !(is_free_line(a, *n_a) && is_free_line(b, *n_b)))
-            return 1;
-        a += *n_a + (a[*n_a] == '\n');
-        b += *n_b + (b[*n_b] == '\n');
-    }
-    return 0;
-}
-
 static int compare_plan(const char *path, const char *text, struct bl_error *err)
 {
     char *old = NULL;
     size_t n;
+    struct bl_text difference = {0};
     if (access(path, F_OK) < 0 && errno == ENOENT)
         return 0;
-    if (bl_read_file(path, (size_t)16 << 20, &old, &n, err) < 0)
+    if (bl_read_file(path, (size_t)4 << 20, &old, &n, err) < 0)
         return -1;
-    const char *a, *b;
-    size_t n_a, n_b;
-    int rc = 0;
-    if (first_difference(old, text, &a, &b, &n_a, &n_b)) {
-        a += strspn(a, " ");
-        b += strspn(b, " ");
-        rc = bl_error_set(
-            err, BL_EXIT_CHECKPOINT,
-            "%s holds another plan: there \"%.*s\", now \"%.*s\"; give this run another "
-            "run.name, or start over with --fresh",
-            path, (int)strcspn(a, "\n"), a, (int)strcspn(b, "\n"), b);
-    }
+    int rc = bl_plan_compare(old, path, text, &difference, err);
+    if (rc > 0)
+        rc = bl_error_set(err, BL_EXIT_CHECKPOINT,
+                          "%s holds another plan: %s; give this run another run.name, or start "
+                          "over with --fresh",
+                          path, difference.text);
+    else if (rc < 0 && err != NULL && err->code == BL_EXIT_USAGE)
+        bl_error_set(err, BL_EXIT_CHECKPOINT,
+                     "%s; the plan of the run is stored there: repair the file, or start over with "
+                     "--fresh",
+                     err->text);
+    bl_text_free(&difference);
     free(old);
     return rc;
 }
@@ -145,30 +113,56 @@ static int take_lock(struct bl_rundir *d, struct bl_error *err)
 
 int bl_rundir_open(const struct bl_setup *s, int fresh, struct bl_rundir *out, struct bl_error *err)
 {
-    struct bl_rundir d = {strdup(s->directory), -1, 0};
+    struct bl_rundir d = {.path = strdup(s->directory), .lock = -1};
     struct bl_text text = {0};
     char *config = bl_format("%s/config.cfg", s->directory);
+    int rc = -1;
     if (d.path == NULL || config == NULL) {
         bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-        goto fail;
+        goto done;
     }
-    if (bl_setup_config_text(s, &text, err) < 0 || bl_make_directories(d.path, err) < 0 ||
-        take_lock(&d, err) < 0)
-        goto fail;
+    if (bl_setup_config_text(s, &text, err) < 0 || bl_plan_hash(text.text, &d.plan, err) < 0 ||
+        bl_make_directories(d.path, err) < 0 || take_lock(&d, err) < 0)
+        goto done;
     if (fresh && remove_old(d.path, err) < 0)
-        goto fail;
-    if (compare_plan(config, text.text, err) < 0 ||
-        bl_write_file(config, text.text, text.length, err) < 0 || claim_attempt(&d, err) < 0)
-        goto fail;
-    bl_text_free(&text);
-    free(config);
+        goto done;
+    if (compare_plan(config, text.text, err) < 0 || claim_attempt(&d, err) < 0)
+        goto done;
+    d.config = text.text;
+    text = (struct bl_text){0};
     *out = d;
-    return 0;
-fail:
+    rc = 0;
+done:
     bl_text_free(&text);
     free(config);
-    bl_rundir_close(&d);
-    return -1;
+    if (rc < 0)
+        bl_rundir_close(&d);
+    return rc;
+}
+
+int bl_rundir_keep_config(const struct bl_rundir *d, struct bl_error *err)
+{
+    char *path = bl_format("%s/config.cfg", d->path);
+    int rc = path != NULL ? bl_write_file(path, d->config, strlen(d->config), err)
+                          : bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+    free(path);
+    return rc;
+}
+
+int bl_rundir_check(const struct bl_rundir *d, struct bl_error *err)
+{
+    struct stat ours, there;
+    int gone = stat(d->path, &there) < 0;
+    if (gone && errno != ENOENT && errno != ENOTDIR)
+        return 0; /* a file server that does not answer now may do so later */
+    if (!gone &&
+        (fstat(d->lock, &ours) < 0 || (ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)))
+        return 0;
+    return bl_error_set(
+        err, BL_EXIT_FAILED,
+        "%s: was %s while the run was using it; the run ends here, the same command "
+        "starts with what is there",
+        d->path, gone ? "removed or moved" : "replaced");
 }
 
 void bl_rundir_close(struct bl_rundir *d)
@@ -176,6 +170,6 @@ void bl_rundir_close(struct bl_rundir *d)
     if (d->lock >= 0)
         close(d->lock);
     free(d->path);
-    d->lock = -1;
-    d->path = NULL;
+    free(d->config);
+    *d = (struct bl_rundir){.lock = -1};
 }

@@ -8,13 +8,20 @@ struct bl_rundir {
     char *path;
     int lock;         /* file descriptor, -1 = none */
     uint32_t attempt; /* 1-based */
+    uint64_t plan;    /* its hash: config/plan.h */
+    char *config;     /* the effective configuration as text */
 };
 
 /* Makes the directory, takes its lock (another running process is refused), with `fresh` removes
  * what an earlier run left (only files that runs write), otherwise refuses a stored config.cfg
- * that describes another plan. Then writes config.cfg and claims the next attempt. */
+ * that describes another plan. Then claims the next attempt. */
 int bl_rundir_open(const struct bl_setup *s, int fresh, struct bl_rundir *out,
                    struct bl_error *err);
+/* Writes config.cfg: only once the checkpoint was accepted too, as the file speaks for it. */
+int bl_rundir_keep_config(const struct bl_rundir *d, struct bl_error *err);
+/* Whether the directory is still the one that was opened: one that was removed, moved or replaced
+ * while the run went on takes no checkpoint, and another run may be in the new one. */
+int bl_rundir_check(const struct bl_rundir *d, struct bl_error *err);
 void bl_rundir_close(struct bl_rundir *d);
 
 #endif

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -51,6 +52,42 @@ static int load_plugins(struct bl_setup *s, struct bl_error *err)
     return 0;
 }
 
+/* Both splits stay closed. */
+static int skip_data(struct bl_setup *s, struct bl_error *err)
+{
+    struct bl_model_options *m = &s->config->model;
+    s->train_info = (struct bl_source_info){.size = sizeof s->train_info, .entropy = NAN};
+    s->validation_info = s->train_info;
+    if (m->vocab == 0)
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "model.vocab is not set, and without the data nothing else says how "
+                            "many token ids there are; set it, e.g. model.vocab=50257, or name a "
+                            "model.preset");
+    s->info.vocab = (uint64_t)m->vocab;
+    return 0;
+}
+
+/* Takes data.holdout of the training sequences, the last ones, for evaluation. */
+static int hold_out(struct bl_setup *s, struct bl_error *err)
+{
+    uint64_t all = s->train_info.sequences, held;
+    if (s->config->data.train.count == 0)
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "data.holdout = %g: source %s reads no files and has held-out data of "
+                            "its own; leave data.holdout out",
+                            s->config->data.holdout, s->train->plugin->name);
+    if (bl_data_hold_out(all, s->config->data.holdout, &held, err) < 0)
+        return -1;
+    s->validation = s->train;
+    s->validation_first = all - held;
+    s->validation_info = s->train_info;
+    s->train_info.sequences = all - held;
+    s->train_info.tokens = (all - held) * s->info.context;
+    s->validation_info.sequences = held;
+    s->validation_info.tokens = held * s->info.context;
+    return 0;
+}
+
 /* Opens both splits; the vocabulary is what the config says, or else what the data says. */
 static int open_data(struct bl_setup *s, struct bl_error *err)
 {
@@ -61,6 +98,8 @@ static int open_data(struct bl_setup *s, struct bl_error *err)
     if (s->validation != NULL &&
         (bl_instance_create(s->validation, &s->services, err) < 0 ||
          bl_data_open(s->validation, &s->config->data, 1, &s->validation_info, err) < 0))
+        return -1;
+    if (s->config->data.holdout > 0 && hold_out(s, err) < 0)
         return -1;
     if (m->vocab == 0) {
         if (s->train_info.vocab == 0)
@@ -120,6 +159,16 @@ static int fill_dials(struct bl_setup *s, struct bl_error *err)
                                     v);
         }
     }
+    int stochastic = 0, stored = 0;
+    for (uint32_t g = 0; g < BL_GROUP_COUNT; g++) {
+        stochastic |= s->dials.dial[g][BL_DIAL_ROUNDING] == BL_ROUND_STOCHASTIC;
+        stored |= s->dials.dial[g][BL_DIAL_MASTER] == BL_BF16;
+    }
+    if (stochastic && !stored)
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "precision.rounding = \"stochastic\" rounds weights that are stored in "
+                            "bf16, and precision.master is fp32 everywhere; set precision.master = "
+                            "\"bf16\", or leave rounding out");
     /* The tied output matrix is the embedding: one tensor, one policy. */
     if (s->config->model.tied) {
         for (uint32_t d = 0; d < BL_DIAL_LOGITS; d++)
@@ -128,8 +177,29 @@ static int fill_dials(struct bl_setup *s, struct bl_error *err)
     return 0;
 }
 
-int bl_setup_make(const char *path, int overrides, char *const *override, struct bl_setup **out,
-                  struct bl_error *err)
+/* Settings that are allowed and seldom meant. */
+static void warn(const struct bl_config *c)
+{
+    const struct bl_node *micro = bl_node_find(bl_node_find(c->root, "batch"), "micro");
+    if (micro != NULL && micro->integer > c->batch.micro)
+        bl_log(BL_LOG_WARNING,
+               "batch.micro = %lld becomes %lld: a rank's %lld sequences are cut into equal parts "
+               "of at most that many",
+               (long long)micro->integer, (long long)c->batch.micro,
+               (long long)(c->batch.sequences / (c->cluster.emulate > 1 ? c->cluster.emulate : 1)));
+    if (c->schedule.warmup > c->run.steps)
+        bl_log(BL_LOG_WARNING, "schedule.warmup = %lld is longer than run.steps = %lld",
+               (long long)c->schedule.warmup, (long long)c->run.steps);
+    for (uint64_t i = 0; i < c->plugin_path.count; i++) {
+        struct stat st;
+        const char *folder = c->plugin_path.values[i];
+        if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
+            bl_log(BL_LOG_WARNING, "plugin_path: there is no folder \"%s\"", folder);
+    }
+}
+
+static int make(const char *path, int overrides, char *const *override, int data,
+                struct bl_setup **out, struct bl_error *err)
 {
     struct bl_setup *s = bl_alloc(1, sizeof *s);
     if (s == NULL)
@@ -160,8 +230,11 @@ int bl_setup_make(const char *path, int overrides, char *const *override, struct
     s->services.info = &s->info;
     s->services.device = BL_DEVICE_CPU;
     s->services.ranks = 1;
-    if (load_plugins(s, err) < 0 || open_data(s, err) < 0 || fill_dials(s, err) < 0 ||
-        bl_params_make(&c->model, &s->params, err) < 0)
+    /* A source without files, such as a synthetic one, has nothing to leave out. */
+    if (c->data.train.count == 0 && c->data.validation.count == 0)
+        data = 1;
+    if (load_plugins(s, err) < 0 || (data ? open_data(s, err) : skip_data(s, err)) < 0 ||
+        fill_dials(s, err) < 0 || bl_params_make(&c->model, &s->params, err) < 0)
         goto fail;
     s->info.parameters = s->params.elements;
     s->effects = bl_alloc(s->params.count, sizeof *s->effects);
@@ -174,14 +247,24 @@ int bl_setup_make(const char *path, int overrides, char *const *override, struct
         goto fail;
     if (bl_instance_create(s->schedule, &s->services, err) < 0)
         goto fail;
-    if (c->schedule.warmup > c->run.steps)
-        bl_log(BL_LOG_WARNING, "schedule.warmup = %lld is longer than run.steps = %lld",
-               (long long)c->schedule.warmup, (long long)c->run.steps);
+    warn(c);
     *out = s;
     return 0;
 fail:
     bl_setup_free(s);
     return -1;
+}
+
+int bl_setup_make(const char *path, int overrides, char *const *override, struct bl_setup **out,
+                  struct bl_error *err)
+{
+    return make(path, overrides, override, 1, out, err);
+}
+
+int bl_setup_make_without_data(const char *path, int overrides, char *const *override,
+                               struct bl_setup **out, struct bl_error *err)
+{
+    return make(path, overrides, override, 0, out, err);
 }
 
 static int create_list(const struct bl_plugin_list *list, const struct bl_services *services,
@@ -236,7 +319,12 @@ int bl_setup_create(struct bl_setup *s, struct bl_error *err)
 
 int bl_setup_create_sinks(struct bl_setup *s, struct bl_error *err)
 {
-    return create_list(&s->sinks, &s->services, err);
+    if (create_list(&s->sinks, &s->services, err) == 0)
+        return 0;
+    /* Their options were checked long ago: what fails here is a file that cannot be opened. */
+    if (err != NULL && err->code == BL_EXIT_USAGE)
+        err->code = BL_EXIT_FAILED;
+    return -1;
 }
 
 void bl_setup_free(struct bl_setup *s)
@@ -250,7 +338,8 @@ void bl_setup_free(struct bl_setup *s)
     bl_instance_destroy(s->optimizer);
     bl_instance_destroy(s->schedule);
     bl_instance_destroy(s->precision);
-    bl_instance_destroy(s->validation);
+    if (s->validation != s->train)
+        bl_instance_destroy(s->validation);
     bl_instance_destroy(s->train);
     bl_free(s->effects);
     bl_params_free(&s->params);
@@ -322,11 +411,11 @@ const char *bl_dial_value_name(uint32_t dial, uint32_t value)
     case BL_DIAL_COLLECTIVE:
         return value == BL_COLLECTIVE_ALL_REDUCE ? "all_reduce" : NULL;
     case BL_DIAL_ROUNDING:
+        return value == BL_ROUND_NEAREST      ? "nearest"
+               : value == BL_ROUND_STOCHASTIC ? "stochastic"
+                                              : NULL;
     case BL_DIAL_SUM_ROUNDING:
         return value == BL_ROUND_NEAREST ? "nearest" : NULL;
-    case BL_DIAL_MASTER:
-    case BL_DIAL_MOMENTS:
-        return value == BL_FP32 ? "fp32" : NULL;
     default:
         return value == BL_FP32 ? "fp32" : value == BL_BF16 ? "bf16" : NULL;
     }

@@ -17,10 +17,11 @@ struct bl_setup {
     char *directory; /* run.dir/run.name */
     struct bl_run_info info;
     struct bl_services services;                   /* info is set; the run fills in the rest */
-    struct bl_plugin_instance *train, *validation; /* two instances of data.source, opened */
+    struct bl_plugin_instance *train, *validation; /* opened; one instance with data.holdout */
     struct bl_plugin_instance *optimizer, *schedule, *precision;
     struct bl_plugin_list regularizers, guards, monitors, sinks;
     struct bl_source_info train_info, validation_info;
+    uint64_t validation_first; /* in `validation`; with data.holdout the number trained on */
     struct bl_params params;
     struct bl_update_effect *effects; /* (params.count) what optimizer.rules make of each */
     struct bl_precision dials;        /* the plugin's table with written dials on top */
@@ -32,6 +33,10 @@ struct bl_setup {
  * by bl_setup_create once the services stand. */
 int bl_setup_make(const char *path, int overrides, char *const *override, struct bl_setup **out,
                   struct bl_error *err);
+/* The same with both splits closed, for a prediction: no file of data.* is looked at, train_info
+ * and validation_info say nothing, and the config has to say the vocabulary. */
+int bl_setup_make_without_data(const char *path, int overrides, char *const *override,
+                               struct bl_setup **out, struct bl_error *err);
 /* Creates optimizer, regularizers, guards and monitors; then sinks, which want the directory. */
 int bl_setup_create(struct bl_setup *s, struct bl_error *err);
 int bl_setup_create_sinks(struct bl_setup *s, struct bl_error *err);

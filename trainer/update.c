@@ -5,13 +5,19 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/memory.h"
+#include "base/random.h"
 
 enum {
     BLOCK = 4096,       /* elements of one partial sum */
     BLOCKS_A_TASK = 16, /* of one call of the optimizer: 256 KiB of each array */
     STATES = 8          /* at most, by the contract of bl_optimizer_ops.states */
 };
+
+/* Of an update's rounding and of bl_update_store's: both may store the same element. */
+enum { DRAW_UPDATE = 0, DRAW_STORE = 1, DRAWS = 2 };
+static const uint64_t rounding_seed = 0x526f756e64696e67u; /* "Rounding": streams of their own */
 
 double bl_warmup(int convention, uint64_t update, uint64_t warmup)
 {
@@ -118,9 +124,10 @@ struct bl_update_state {
     uint32_t states;
     float *state[STATES];
 
-    /* of the running prepare or apply */
+    /* of the running prepare, apply or store */
     double learning_rate, gradient_scale, update_scale;
     int measure;
+    uint64_t store_begin, store_end; /* parameters */
 };
 
 static void cut(struct bl_update_state *u)
@@ -229,6 +236,73 @@ static void view(const struct bl_update_state *u, uint64_t p, float *state[STATE
     };
 }
 
+/* ---- stored formats --------------------------------------------------------------------------
+ */
+
+static uint32_t dial(const struct bl_update_state *u, uint64_t p, uint32_t which)
+{
+    const struct bl_precision *dials = u->setup.dials;
+    return dials != NULL ? dials->dial[u->setup.params->items[p].group][which] : 0; /* no bf16 */
+}
+
+static int stores_bf16(const struct bl_update_state *u, uint64_t p)
+{
+    return dial(u, p, BL_DIAL_MASTER) == BL_BF16 || dial(u, p, BL_DIAL_MOMENTS) == BL_BF16;
+}
+
+static void round_nearest(float *x, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = bl_bf16_nearest(x[i]);
+}
+
+/* One draw has the 16 bits of four neighbours: element e has those of draw e / 4. */
+static void round_stochastic(float *x, uint64_t begin, uint64_t end, uint64_t seed)
+{
+    uint64_t bits = 0;
+    for (uint64_t e = begin; e < end; e++) {
+        if (e == begin || e % 4 == 0)
+            bits = bl_random(seed, 0, e / 4);
+        x[e] = bl_bf16_stochastic(x[e], (uint32_t)(bits >> 16 * (e % 4)) & 0xffffu);
+    }
+}
+
+/* Weights [begin, end) of parameter p as its group stores them. */
+static void store_weights(const struct bl_update_state *u, uint64_t p, uint64_t begin, uint64_t end,
+                          uint64_t step, uint64_t draw)
+{
+    const struct bl_param *param = &u->setup.params->items[p];
+    float *weights = u->setup.weights + param->offset;
+    if (dial(u, p, BL_DIAL_MASTER) != BL_BF16)
+        return;
+    if (dial(u, p, BL_DIAL_ROUNDING) != BL_ROUND_STOCHASTIC) {
+        round_nearest(weights + begin, end - begin);
+        return;
+    }
+    uint64_t seed = bl_random(u->setup.seed ^ rounding_seed, param->key, DRAWS * step + draw);
+    round_stochastic(weights, begin, end, seed);
+}
+
+static void store_states(const struct bl_update_state *u, uint64_t p, uint64_t begin, uint64_t end)
+{
+    uint64_t offset = u->setup.params->items[p].offset;
+    if (dial(u, p, BL_DIAL_MOMENTS) != BL_BF16)
+        return;
+    for (uint32_t i = 0; i < u->states; i++)
+        round_nearest(u->state[i] + offset + begin, end - begin);
+}
+
+static void store_task(void *argument, uint64_t i)
+{
+    const struct bl_update_state *u = argument;
+    const struct task *t = &u->tasks[i];
+    if (t->param >= u->store_begin && t->param < u->store_end)
+        store_weights(u, t->param, t->begin, t->end, u->steps, DRAW_STORE);
+}
+
+/* ---- prepare and apply ------------------------------------------------------------------------
+ */
+
 static void prepare_task(void *argument, uint64_t i)
 {
     struct bl_update_state *u = argument;
@@ -252,17 +326,20 @@ static void apply_task(void *argument, uint64_t i)
     float *state[STATES] = {NULL}, old[BLOCK];
     struct bl_update v;
     view(u, t->param, state, &v);
-    if (!u->measure) {
-        optimizer->ops.optimizer.apply(optimizer->self, &v, t->begin, t->end);
-        return;
-    }
-    uint64_t block = t->block;
-    for (uint64_t at = t->begin; at < t->end; at += BLOCK) {
-        uint64_t n = t->end - at < BLOCK ? t->end - at : BLOCK;
+    /* Measuring and rounding want a block while it is in the cache; else the task is one call. */
+    int whole = !u->measure && !stores_bf16(u, t->param);
+    uint64_t block = t->block, piece = whole ? t->end - t->begin : BLOCK;
+    for (uint64_t at = t->begin; at < t->end; at += piece) {
+        uint64_t n = t->end - at < piece ? t->end - at : piece;
         const float *now = v.weight + at;
         double sum = 0.0;
-        memcpy(old, now, n * sizeof(float));
+        if (u->measure)
+            memcpy(old, now, n * sizeof(float));
         optimizer->ops.optimizer.apply(optimizer->self, &v, at, at + n);
+        store_weights(u, t->param, at, at + n, v.step, DRAW_UPDATE);
+        store_states(u, t->param, at, at + n);
+        if (!u->measure)
+            continue;
         for (uint64_t k = 0; k < n; k++) {
             double d = (double)now[k] - (double)old[k];
             sum += d * d;
@@ -319,6 +396,13 @@ void bl_update_apply(struct bl_update_state *u, double learning_rate, double gra
         add_blocks(u);
     if (u->setup.refresh != NULL)
         u->setup.refresh(u->setup.refresh_context, 0, u->setup.params->floats);
+}
+
+void bl_update_store(struct bl_update_state *u, uint64_t begin, uint64_t end)
+{
+    u->store_begin = begin;
+    u->store_end = end;
+    run(u, store_task);
 }
 
 double bl_update_squares(const struct bl_update_state *u, uint64_t i)

@@ -40,6 +40,8 @@ struct bl_update_setup { /* everything outlives the state but the rules */
     double weight_decay;
     struct bl_plugin_instance *optimizer; /* created */
     struct bl_backend *backend;           /* its threads; NULL = the calling thread */
+    const struct bl_precision *dials;     /* master, moments, rounding; NULL = all fp32 */
+    uint64_t seed;                        /* of stochastic rounding */
     /* Working copy := rounded master; called once at the end of an apply, from the calling thread,
      * for the whole arena. NULL = there is no copy. */
     void (*refresh)(void *context, uint64_t offset, uint64_t count);
@@ -48,19 +50,30 @@ struct bl_update_setup { /* everything outlives the state but the rules */
 
 struct bl_update_state;
 
+/* Dials of a parameter's group, at what they act on:
+ *   master = bf16    after the optimizer's op, which computes in fp32, the weights become bf16
+ *                    numbers, by `rounding`: nearest (ties to even), or stochastic, a function of
+ *                    (seed, update, parameter, element). They stay in fp32 storage.
+ *   moments = bf16   so do the optimizer's state arrays, always to nearest.
+ * Each element is rounded on its own: the same bits for any number of threads. */
+
 /* State arenas are allocated here, zeroed, and never again. */
 int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state **out,
                    struct bl_error *err);
 void bl_update_free(struct bl_update_state *u); /* NULL is fine */
 
 /* The squared norm of the update as update_scale = 1 would make it, over all parameters; writes
- * nothing but the per-parameter squares. Sums: fp64, blocks of 4096 elements of one parameter, in
- * index order: the same bits for any number of threads. */
+ * nothing but the per-parameter squares. What storing will round off is not in it. Sums: fp64,
+ * blocks of 4096 elements of one parameter, in index order: the same bits for any number of
+ * threads. */
 double bl_update_prepare(struct bl_update_state *u, double learning_rate, double gradient_scale);
 /* One update of every parameter; the step count goes up by one. measure = 1 fills the per-parameter
  * squares with those of w_new - w_old as written, in the same pass. */
 void bl_update_apply(struct bl_update_state *u, double learning_rate, double gradient_scale,
                      double update_scale, int measure);
+/* The master weights of parameters [begin, end) as the dials store them: for what no update wrote,
+ * a fresh model, or weights that were projected after an update. */
+void bl_update_store(struct bl_update_state *u, uint64_t begin, uint64_t end);
 /* ||update||^2 of parameter i as last prepared or measured; NaN before that. */
 double bl_update_squares(const struct bl_update_state *u, uint64_t i);
 /* The squares of a step without an update: all 0. */

@@ -1,2 +1,3 @@
 include %D%/clip_norm/local.mk
 include %D%/clip_update_norm/local.mk
+include %D%/skip_step/local.mk

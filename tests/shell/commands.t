@@ -7,7 +7,7 @@ write_tiny
 
 test_expect_success 'help of every command' '
     "$BALLAST" --help >out && grep train out && "$BALLAST" --version | grep ABI &&
-    for c in train check plugins report data weights; do "$BALLAST" $c --help >out || return 1; grep usage out || return 1; done'
+    for c in train check plugins plugin report data weights; do "$BALLAST" $c --help >out || return 1; grep usage out || return 1; done'
 
 test_expect_success 'check: config, plugins, parameters, work, memory; and it writes nothing' '
     "$BALLAST" check tiny.cfg >out && grep "layers = 2" out && grep "precision_fp32.so" out &&
@@ -47,7 +47,7 @@ test_expect_success 'plugins: lists, and prints an option table' '
     "$BALLAST" plugins z_loss >out && grep coefficient out && "$BALLAST" plugins precision/mixed >out && grep mixed out'
 
 test_expect_success 'one plugin of every kind' '
-    for k in regularizer precision schedule monitor optimizer guard sink source; do
+    for k in regularizer precision schedule monitor optimizer guard sink source tokenizer; do
         "$BALLAST" plugins | grep -q "^  $k " || { echo "no $k"; return 1; }; done'
 
 test_expect_success 'text source, learned positions, tied weights, bf16' '
@@ -95,7 +95,7 @@ if command -v gnuplot >/dev/null; then
     test_expect_success 'report: PNG figures and one page with them inside' '
         "$BALLAST" report runs/base >out && for f in loss learning_rate gradient_norm logits; do
             head -c 8 runs/base/figures/$f.png | od -An -tx1 | grep -q "89 50 4e 47" || return 1; done &&
-        test "$(grep -o "data:image/png;base64," runs/base/report.html | wc -l)" -eq 4 && ! grep -q "http" runs/base/report.html'
+        test "$(grep -o "src=\"data:image/" runs/base/report.html | wc -l)" -ge 4 && ! grep -q "http" runs/base/report.html'
     test_expect_success 'report of a run without a finite number, and of constant curves: no word of gnuplot' '
         test_expect_code 7 "$BALLAST" train tiny.cfg run.name=nan model.init_std=1e30 &&
         "$BALLAST" report runs/nan >out 2>err && test ! -s err && test -s runs/nan/report.html &&

@@ -47,6 +47,7 @@ struct model {
     float a[6], b[4], state[4][6];
     struct bl_tensor weights[2], states[4];
     struct bl_checkpoint_plugin plugins[2];
+    struct bl_checkpoint_loaded loaded[2];
     struct bl_checkpoint c;
 };
 
@@ -78,7 +79,12 @@ static void make_model(struct model *m, uint64_t step, float base)
                                             .seed = UINT64_MAX - 5, /* beyond a JSON integer */
                                             .attempt = 3,
                                             .ranks = 4,
-                                            .micro = 8};
+                                            .micro = 8,
+                                            .plan = UINT64_MAX - 1};
+    m->loaded[0] = (struct bl_checkpoint_loaded){"guard.spike", 5};
+    m->loaded[1] = (struct bl_checkpoint_loaded){"sink.jsonl", UINT64_MAX};
+    m->c.loaded = m->loaded;
+    m->c.loaded_count = 2;
     m->c.weights = m->weights;
     m->c.weight_count = 2;
     m->c.states = m->states;
@@ -141,6 +147,10 @@ static void test_round_trip(void **state)
     assert_non_null(bl_checkpoint_plugin(r, "monitor.gauge", &bytes)); /* saved, with no bytes */
     assert_int_equal(bytes, 0);
     assert_null(bl_checkpoint_plugin(r, "guard.other", &bytes));
+    assert_int_equal(bl_checkpoint_loaded_count(r), 2);
+    assert_string_equal(bl_checkpoint_loaded(r, 1)->key, "sink.jsonl");
+    assert_true(bl_checkpoint_loaded(r, 1)->checksum == UINT64_MAX);
+    assert_null(bl_checkpoint_loaded(r, 2));
     bl_checkpoint_close(r);
     bl_checkpoint_close(NULL);
 }

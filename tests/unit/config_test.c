@@ -416,7 +416,7 @@ static void overrides(void **state)
     assert_int_equal(c->sink_count, 2);
     assert_string_equal(c->sinks[1].name, "c");
     char where[300];
-    assert_string_equal(bl_node_where(c->sinks[1].node, where), "command line");
+    assert_string_equal(bl_node_where(c->sinks[1].node, where), "command line: sinks[1].plugin=b");
     bl_config_free(c);
 }
 
@@ -570,9 +570,10 @@ static const struct bad bad_inputs[] = {
     {"data = { train = \"x\"; };", "t.cfg:1", "expects a list of strings"},
     /* precision: what this release does not compute is refused */
     {"precision = { wire = \"fp16\"; };", "t.cfg:1", "wire expects \"fp32\" or \"bf16\""},
-    {"precision = { master = \"bf16\"; };", "t.cfg:1", "master expects \"fp32\""},
+    {"precision = { master = \"fp16\"; };", "t.cfg:1", "master expects \"fp32\" or \"bf16\""},
     {"precision = { algorithm = \"ring\"; };", "t.cfg:1", "algorithm expects \"alltoall\""},
-    {"precision = { rounding = \"kahan\"; };", "t.cfg:1", "rounding expects \"nearest\""},
+    {"precision = { rounding = \"kahan\"; };", "t.cfg:1",
+     "rounding expects \"nearest\" or \"stochastic\""},
     {"precision = { norm = {\n logits = \"bf16\"; }; };", "t.cfg:2",
      "precision.norm: unknown key \"logits\""},
     {"precision = { matrix = {\n arithmetic = \"bf16\"; }; };", "t.cfg:2", "unknown key"},

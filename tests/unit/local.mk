@@ -1,9 +1,17 @@
+include %D%/alarms.mk
 include %D%/attention_logits.mk
+include %D%/conformance.mk
 include %D%/data.mk
 include %D%/dials.mk
 include %D%/model.mk
+include %D%/pack.mk
 include %D%/regularizers.mk
+include %D%/report.mk
+include %D%/presets.mk
+include %D%/prefetch.mk
+include %D%/pure_bf16.mk
 include %D%/ranks.mk
 include %D%/setup.mk
+include %D%/shards.mk
 include %D%/update.mk
 include %D%/wide.mk

@@ -104,6 +104,41 @@ static void test_rows(void **state)
     bl_metrics_free(NULL);
 }
 
+/* What alarms look at: the row as it stands; an id means the same name in every row. */
+static void test_row(void **state)
+{
+    struct bl_metrics *m = make(NULL, 0);
+    struct bl_metrics_row row;
+    uint32_t a, b;
+
+    (void)state;
+    bl_metrics_set(m, "a", 1.0);
+    bl_metrics_set(m, "b", 2.0);
+    bl_metrics_row(m, &row);
+    assert_int_equal(row.count, 2);
+    assert_string_equal(row.names[1], "b");
+    assert_true(row.values[1] == 2.0);
+    a = row.ids[0];
+    b = row.ids[1];
+    assert_true(a != b && a < 2 && b < 2);
+    bl_metrics_emit(m, 1, 1);
+    bl_metrics_row(m, &row);
+    assert_int_equal(row.count, 0);
+    for (int i = 0; i < 1000; i++) { /* the table grows in the middle of the row */
+        char name[16];
+        snprintf(name, sizeof(name), "n%d", i);
+        bl_metrics_set(m, name, 0.0);
+    }
+    bl_metrics_set(m, "b", 3.0);
+    bl_metrics_set(m, "a", 4.0);
+    bl_metrics_row(m, &row);
+    assert_int_equal(row.count, 1002);
+    assert_int_equal(row.ids[1000], b);
+    assert_int_equal(row.ids[1001], a);
+    assert_int_equal(row.ids[999], 1001);
+    bl_metrics_free(m);
+}
+
 static void test_many_names(void **state)
 {
     enum { N = 5000 };
@@ -183,9 +218,9 @@ static void test_no_sinks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),         cmocka_unit_test(test_many_names),
-        cmocka_unit_test(test_failing_sink), cmocka_unit_test(test_flaky_sink),
-        cmocka_unit_test(test_no_sinks),
+        cmocka_unit_test(test_row),        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_many_names), cmocka_unit_test(test_failing_sink),
+        cmocka_unit_test(test_flaky_sink), cmocka_unit_test(test_no_sinks),
     };
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
 }

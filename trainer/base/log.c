@@ -10,36 +10,23 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/random.h"
+#include "base/repeat.h"
+
 /* One process has one stderr: its state is here, behind one lock. */
 static struct {
     pthread_mutex_t lock;
     int level;
     int file; /* -1: none */
     char progress[512];
-} log_state = {PTHREAD_MUTEX_INITIALIZER, BL_LOG_INFO, -1, ""};
+    struct bl_repeats warnings;
+} log_state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = BL_LOG_INFO, .file = -1};
 
 void bl_log_level(int level)
 {
     pthread_mutex_lock(&log_state.lock);
     log_state.level = level;
     pthread_mutex_unlock(&log_state.lock);
-}
-
-int bl_log_file(const char *path)
-{
-    int fd = -1;
-    if (path) {
-        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (fd < 0)
-            return -1;
-    }
-    pthread_mutex_lock(&log_state.lock);
-    int old = log_state.file;
-    log_state.file = fd;
-    pthread_mutex_unlock(&log_state.lock);
-    if (old >= 0)
-        close(old);
-    return 0;
 }
 
 /* One write a line, so that lines of several processes do not mix. Nothing can be done about a
@@ -126,7 +113,23 @@ static const char *level_name(int level)
     }
 }
 
-static void emit(int level, const char *who, char *text)
+static void write_file(int level, const char *who, const char *between, const char *text,
+                       char *line, size_t n)
+{
+    struct timespec now = {0, 0};
+    struct tm utc;
+    char stamp[32];
+    if (log_state.file < 0)
+        return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
+    int used = snprintf(line, n, "%s.%03ldZ %s %s%s%s\n", stamp, now.tv_nsec / 1000000,
+                        level_name(level), who, between, text);
+    put(log_state.file, line, (size_t)used);
+}
+
+static void emit(int level, const char *who, const char *text, int file_only)
 {
     static const char plain[] = "";
     const char *between = who && who[0] ? ": " : plain;
@@ -136,6 +139,12 @@ static void emit(int level, const char *who, char *text)
         return;
     if (!who)
         who = plain;
+
+    write_file(level, who, between, text, line, n);
+    if (file_only) {
+        free(line);
+        return;
+    }
 
     int used;
     if (level == BL_LOG_INFO)
@@ -149,19 +158,47 @@ static void emit(int level, const char *who, char *text)
     put(STDERR_FILENO, line, (size_t)used);
     if (erase)
         draw_progress();
-
-    if (log_state.file >= 0) {
-        struct timespec now = {0, 0};
-        struct tm utc;
-        char stamp[32];
-        clock_gettime(CLOCK_REALTIME, &now);
-        gmtime_r(&now.tv_sec, &utc);
-        strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
-        used = snprintf(line, n, "%s.%03ldZ %s %s%s%s\n", stamp, now.tv_nsec / 1000000,
-                        level_name(level), who, between, text);
-        put(log_state.file, line, (size_t)used);
-    }
     free(line);
+}
+
+/* What a kind of warning came to, when some of it was not shown. */
+static void summarize(const struct bl_repeat *k)
+{
+    char text[BL_REPEAT_TEXT + 100];
+    if (k->shown == k->count)
+        return;
+    snprintf(text, sizeof text, "%s (the last of %llu, %llu were not shown)", k->last,
+             (unsigned long long)k->count, (unsigned long long)(k->count - k->shown));
+    emit(BL_LOG_WARNING, NULL, text, 0);
+}
+
+static uint64_t kind_of(const char *who, const char *format)
+{
+    return 31 * bl_hash(who ? who : "") + bl_hash(format);
+}
+
+/* A warning: counted, shown if it is its turn. */
+static void warn(const char *who, const char *format, char *text)
+{
+    char *message = NULL, *counted = NULL;
+    struct bl_repeat gone;
+    uint64_t count;
+    int between = who && who[0];
+    if (asprintf(&message, "%s%s%s", between ? who : "", between ? ": " : "", text) < 0)
+        return;
+    int show = bl_repeat_add(&log_state.warnings, kind_of(who, format), message, &count, &gone);
+    free(message);
+    if (gone.count > 0)
+        summarize(&gone);
+    if (!show)
+        return;
+    if (count > 1 &&
+        asprintf(&counted, "%s (%llu times so far)", text, (unsigned long long)count) >= 0) {
+        emit(BL_LOG_WARNING, who, counted, 0);
+        free(counted);
+        return;
+    }
+    emit(BL_LOG_WARNING, who, text, 0);
 }
 
 void bl_logv(int level, const char *who, const char *format, va_list args)
@@ -174,7 +211,10 @@ void bl_logv(int level, const char *who, const char *format, va_list args)
     if (wanted && vasprintf(&text, format, args) >= 0) {
         clean(text);
         pthread_mutex_lock(&log_state.lock);
-        emit(level, who, text);
+        if (level == BL_LOG_WARNING)
+            warn(who, format, text);
+        else
+            emit(level, who, text, 0);
         pthread_mutex_unlock(&log_state.lock);
         free(text);
     }
@@ -187,4 +227,44 @@ void bl_log(int level, const char *format, ...)
     va_start(args, format);
     bl_logv(level, NULL, format, args);
     va_end(args);
+}
+
+void bl_log_by(int level, const char *who, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    bl_logv(level, who, format, args);
+    va_end(args);
+}
+
+void bl_log_record(int level, const char *text)
+{
+    char *copy = strdup(text);
+    if (!copy)
+        return;
+    clean(copy);
+    pthread_mutex_lock(&log_state.lock);
+    emit(level, NULL, copy, 1);
+    pthread_mutex_unlock(&log_state.lock);
+    free(copy);
+}
+
+int bl_log_file(const char *path)
+{
+    int fd = -1;
+    if (path) {
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (fd < 0)
+            return -1;
+    }
+    pthread_mutex_lock(&log_state.lock);
+    for (int i = 0; i < BL_REPEAT_KINDS; i++)
+        summarize(&log_state.warnings.kinds[i]);
+    memset(&log_state.warnings, 0, sizeof log_state.warnings);
+    int old = log_state.file;
+    log_state.file = fd;
+    pthread_mutex_unlock(&log_state.lock);
+    if (old >= 0)
+        close(old);
+    return 0;
 }

@@ -43,19 +43,39 @@ void bl_free(void *pointer)
     errno = saved;
 }
 
+/* The number after `key` in a file of "Key:   123 kB" lines, in KiB; 0 when it is not there. */
+static unsigned long long read_kib(const char *path, const char *key)
+{
+    FILE *f = fopen(path, "re");
+    unsigned long long kib = 0;
+    char line[256];
+    size_t n = strlen(key);
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, key, n) == 0 && sscanf(line + n, " %llu", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+uint64_t bl_memory_unused(void)
+{
+    struct rlimit limit;
+    uint64_t bytes = (uint64_t)read_kib("/proc/meminfo", "MemAvailable:") * 1024;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        uint64_t used = (uint64_t)read_kib("/proc/self/status", "VmSize:") * 1024;
+        uint64_t left = used < limit.rlim_cur ? limit.rlim_cur - used : 0;
+        if (bytes == 0 || left < bytes)
+            bytes = left;
+    }
+    return bytes;
+}
+
 uint64_t bl_memory_peak(void)
 {
     /* ru_maxrss survives exec, so a process started by a big one would report its parent's peak;
      * it is only the fallback. */
-    FILE *f = fopen("/proc/self/status", "re");
-    unsigned long long kib = 0;
-    if (f) {
-        char line[256];
-        while (fgets(line, sizeof line, f))
-            if (sscanf(line, "VmHWM: %llu", &kib) == 1)
-                break;
-        fclose(f);
-    }
+    unsigned long long kib = read_kib("/proc/self/status", "VmHWM:");
     struct rusage usage;
     if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0)
         kib = (unsigned long long)usage.ru_maxrss;

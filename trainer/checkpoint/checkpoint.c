@@ -268,8 +268,9 @@ int bl_checkpoint_state_sum(json_t *root, char hex[24])
 static int write_state(const char *folder, const struct bl_checkpoint *c, struct bl_error *err)
 {
     const struct bl_checkpoint_info *i = &c->info;
-    char seed[32], self[24], *path = bl_format("%s/state.json", folder), *text = NULL;
-    json_t *files = json_object(), *plugins = json_array(), *root = NULL;
+    char seed[32], plan[24], sum_text[24], self[24], *path = bl_format("%s/state.json", folder),
+                                                     *text = NULL;
+    json_t *files = json_object(), *plugins = json_array(), *loaded = json_object(), *root = NULL;
     int answer = -1;
 
     for (int f = 0; f < BL_FILE_COUNT; f++) {
@@ -287,18 +288,24 @@ static int write_state(const char *folder, const struct bl_checkpoint *c, struct
     }
     for (size_t p = 0; p < c->plugin_count; p++)
         json_array_append_new(plugins, json_string(c->plugins[p].key));
+    for (size_t p = 0; p < c->loaded_count; p++) {
+        snprintf(sum_text, sizeof(sum_text), "%016" PRIx64, c->loaded[p].checksum);
+        json_object_set_new(loaded, c->loaded[p].key, json_string(sum_text));
+    }
+    snprintf(plan, sizeof(plan), "%016" PRIx64, i->plan);
     /* As text: JSON readers may hold numbers as doubles, which end at 2^53. */
     snprintf(seed, sizeof(seed), "%" PRIu64, i->seed);
-    root = json_pack("{s:i, s:I, s:I, s:I, s:s, s:I, s:{s:I, s:I}, s:O, s:O}", "format",
+    root = json_pack("{s:i, s:I, s:I, s:I, s:s, s:I, s:{s:I, s:I}, s:s, s:O, s:O, s:O}", "format",
                      (int)BL_CHECKPOINT_FORMAT, "step", (json_int_t)i->step, "updates",
                      (json_int_t)i->updates, "sample", (json_int_t)i->sample, "seed", seed,
                      "attempt", (json_int_t)i->attempt, "layout", "ranks", (json_int_t)i->ranks,
-                     "micro", (json_int_t)i->micro, "plugins", plugins, "xxh64", files);
+                     "micro", (json_int_t)i->micro, "plan", plan, "loaded", loaded, "plugins",
+                     plugins, "xxh64", files);
     if (root && bl_checkpoint_state_sum(root, self) == 0 &&
         json_object_set_new(root, "self", json_string(self)) == 0)
         text = json_dumps(root, JSON_INDENT(2));
     if (!path || !text || json_object_size(files) != BL_FILE_COUNT ||
-        json_array_size(plugins) != c->plugin_count)
+        json_array_size(plugins) != c->plugin_count || json_object_size(loaded) != c->loaded_count)
         bl_error_set(err, BL_EXIT_FAILED, "%s/state.json: no memory", folder);
     else
         answer = bl_write_file(path, text, strlen(text), err);
@@ -306,6 +313,7 @@ done:
     json_decref(root);
     json_decref(files);
     json_decref(plugins);
+    json_decref(loaded);
     free(text);
     free(path);
     return answer;

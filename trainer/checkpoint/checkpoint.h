@@ -29,6 +29,13 @@ struct bl_checkpoint_info {
     uint32_t attempt; /* that wrote it */
     uint32_t ranks;   /* logical layout: W ... */
     uint64_t micro;   /* ... and sequences per forward pass */
+    uint64_t plan;    /* hash of the plan (config/plan.h); 0: an older program wrote it */
+};
+
+/* A plugin that was loaded when the checkpoint was written, with state or without. */
+struct bl_checkpoint_loaded {
+    const char *key;   /* "kind.name", unique */
+    uint64_t checksum; /* XXH64 of its file */
 };
 
 /* What is written. Tensors live on the CPU; dims are logical (no padding). A tensor with dtype
@@ -41,6 +48,8 @@ struct bl_checkpoint {
     size_t state_count;
     const struct bl_checkpoint_plugin *plugins;
     size_t plugin_count;
+    const struct bl_checkpoint_loaded *loaded;
+    size_t loaded_count;
 };
 
 /* Writes <directory>/.tmp-<attempt>-<step>, then renames it to <directory>/<step>; a folder of that
@@ -72,6 +81,10 @@ const void *bl_checkpoint_plugin(const struct bl_checkpoint_reader *r, const cha
 /* All keys, in the order they were written, to find those nobody asked for. */
 size_t bl_checkpoint_plugin_count(const struct bl_checkpoint_reader *r);
 const char *bl_checkpoint_plugin_key(const struct bl_checkpoint_reader *r, size_t i);
+/* What was loaded when it was written, owned by the reader; none when an older program wrote it. */
+size_t bl_checkpoint_loaded_count(const struct bl_checkpoint_reader *r);
+const struct bl_checkpoint_loaded *bl_checkpoint_loaded(const struct bl_checkpoint_reader *r,
+                                                        size_t i);
 
 /* Prints one line a tensor of two .safetensors files or checkpoint folders: identical, or the
  * maximum and rms difference, or what is missing. *different: 0 when every bit is the same. */

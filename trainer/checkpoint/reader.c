@@ -25,6 +25,8 @@ struct bl_checkpoint_reader {
     struct bl_safetensors *files[BL_FILE_COUNT];
     struct plugin_state *plugins;
     size_t plugin_count;
+    struct bl_checkpoint_loaded *loaded;
+    size_t loaded_count;
 };
 
 static int get_integer(const json_t *object, const char *key, uint64_t limit, uint64_t *out)
@@ -47,6 +49,13 @@ static int get_decimal(const char *text, uint64_t *out)
     errno = 0;
     *out = strtoull(text, &end, 10);
     return errno || *end ? -1 : 0;
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static int read_info(struct bl_checkpoint_reader *r, const json_t *root, struct bl_error *err)
@@ -77,6 +86,52 @@ static int read_info(struct bl_checkpoint_reader *r, const json_t *root, struct 
     return 0;
 }
 
+/* Exactly 16 lower-case digits. */
+static int get_hex(const json_t *value, uint64_t *out)
+{
+    const char *text = json_string_value(value);
+    uint64_t sum = 0;
+
+    if (!text || strlen(text) != 16)
+        return -1;
+    for (int i = 0; i < 16; i++) {
+        int digit = hex_value(text[i]);
+        if (digit < 0)
+            return -1;
+        sum = sum << 4 | (uint64_t)digit;
+    }
+    *out = sum;
+    return 0;
+}
+
+/* "plan" and "loaded" came later than format 1: a checkpoint without them is fine. */
+static int read_identity(struct bl_checkpoint_reader *r, json_t *root, struct bl_error *err)
+{
+    const json_t *plan = json_object_get(root, "plan");
+    json_t *loaded = json_object_get(root, "loaded"), *sum;
+    const char *key;
+
+    if (plan && get_hex(plan, &r->info.plan) != 0)
+        return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: \"plan\" is no checksum",
+                            r->path);
+    r->loaded = calloc(json_object_size(loaded) + 1, sizeof(*r->loaded));
+    if (!r->loaded)
+        return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
+    json_object_foreach(loaded, key, sum)
+    {
+        struct bl_checkpoint_loaded *l = &r->loaded[r->loaded_count];
+        if (get_hex(sum, &l->checksum) != 0)
+            return bl_error_set(err, BL_EXIT_CHECKPOINT,
+                                "%s/state.json: the checksum of plugin %.100s is none", r->path,
+                                key);
+        l->key = strdup(key);
+        r->loaded_count++;
+        if (!l->key)
+            return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
+    }
+    return 0;
+}
+
 static int check_file(const struct bl_checkpoint_reader *r, const json_t *root, int f,
                       struct bl_error *err)
 {
@@ -102,13 +157,6 @@ static int check_file(const struct bl_checkpoint_reader *r, const json_t *root, 
     }
     free(path);
     return answer;
-}
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static int read_plugin(struct bl_checkpoint_reader *r, const char *key, struct bl_error *err)
@@ -203,7 +251,7 @@ int bl_checkpoint_open(const char *path, struct bl_checkpoint_reader **out, stru
         goto done;
     }
     if (read_info(r, root, err) != 0 || check_self(r, root, err) != 0 ||
-        read_files(r, root, err) != 0)
+        read_identity(r, root, err) != 0 || read_files(r, root, err) != 0)
         goto done;
     *out = r;
     answer = 0;
@@ -227,6 +275,9 @@ void bl_checkpoint_close(struct bl_checkpoint_reader *r)
         free(r->plugins[i].bytes);
     }
     free(r->plugins);
+    for (size_t i = 0; i < r->loaded_count; i++)
+        free((char *)(uintptr_t)r->loaded[i].key);
+    free(r->loaded);
     free(r->path);
     free(r);
 }
@@ -341,4 +392,15 @@ size_t bl_checkpoint_plugin_count(const struct bl_checkpoint_reader *r)
 const char *bl_checkpoint_plugin_key(const struct bl_checkpoint_reader *r, size_t i)
 {
     return i < r->plugin_count ? r->plugins[i].key : NULL;
+}
+
+size_t bl_checkpoint_loaded_count(const struct bl_checkpoint_reader *r)
+{
+    return r->loaded_count;
+}
+
+const struct bl_checkpoint_loaded *bl_checkpoint_loaded(const struct bl_checkpoint_reader *r,
+                                                        size_t i)
+{
+    return i < r->loaded_count ? &r->loaded[i] : NULL;
 }

@@ -32,6 +32,7 @@ struct bl_model_options { /* after bl_config_read: preset applied, zeros resolve
 struct bl_data_options {
     const char *source, *format;
     struct bl_strings train, validation;
+    double holdout; /* share of the training sequences that is kept for evaluation */
 };
 
 struct bl_batch_options {
@@ -41,6 +42,18 @@ struct bl_batch_options {
 struct bl_rule {
     const char *match;
     double lr_scale, weight_decay, eps; /* NaN: not set by this rule */
+};
+
+enum bl_alarm_action { BL_ALARM_LOG, BL_ALARM_CHECKPOINT, BL_ALARM_STOP };
+const char *bl_alarm_action_name(int32_t action); /* "log" */
+
+/* What to do when a metric leaves [below, above]; a value that is not finite is always outside. */
+struct bl_alarm {
+    const char *metric;  /* fnmatch pattern */
+    double above, below; /* NaN: no such bound; one of them is there */
+    int64_t in_a_row;    /* `for`: so many rows that have the metric */
+    int64_t from;        /* first step that counts */
+    int32_t action;      /* CHOICE log|checkpoint|stop */
 };
 
 struct bl_optimizer_options {
@@ -89,6 +102,8 @@ struct bl_config {
     struct bl_instance source, optimizer_plugin, schedule_plugin, precision_plugin;
     struct bl_instance *regularizers, *guards, *monitors, *sinks;
     size_t regularizer_count, guard_count, monitor_count, sink_count;
+    struct bl_alarm *alarms;
+    size_t alarm_count;
     struct bl_strings plugin_path;
     void *private_state;
 };
@@ -105,5 +120,8 @@ typedef void bl_instance_dump_f(void *context, const struct bl_instance *i, int 
                                 struct bl_text *out);
 int bl_config_dump(const struct bl_config *c, bl_instance_dump_f *instance_dump, void *context,
                    struct bl_text *out, struct bl_error *err);
+
+/* The table of a group ("model", "precision.head", "monitors"; "config": all), or -1. */
+int bl_config_help(const char *topic, FILE *out);
 
 #endif

@@ -158,6 +158,34 @@ static void dump_precision(const struct dump *d)
     close_group(d);
 }
 
+static void dump_bound(const struct dump *d, const char *key, double value)
+{
+    if (isnan(value))
+        return;
+    bl_text_add(d->out, " %s = ", key);
+    bl_text_float(d->out, value);
+    bl_text_add(d->out, ";");
+}
+
+static void dump_alarms(const struct dump *d)
+{
+    bl_text_add(d->out, "\nalarms = (");
+    for (size_t i = 0; i < d->c->alarm_count; i++) {
+        const struct bl_alarm *a = &d->c->alarms[i];
+        bl_text_add(d->out, "%s    { metric = ", i ? ",\n" : "\n");
+        bl_text_quote(d->out, a->metric);
+        bl_text_add(d->out, ";");
+        dump_bound(d, "above", a->above);
+        dump_bound(d, "below", a->below);
+        bl_text_add(d->out, " for = ");
+        bl_text_int(d->out, a->in_a_row);
+        bl_text_add(d->out, "; from = ");
+        bl_text_int(d->out, a->from);
+        bl_text_add(d->out, "; action = \"%s\"; }", bl_alarm_action_name(a->action));
+    }
+    bl_text_add(d->out, d->c->alarm_count ? "\n);\n" : " );\n");
+}
+
 static void dump_list(const struct dump *d, const struct bl_list_info *info)
 {
     const char *base = (const char *)d->c;
@@ -201,6 +229,7 @@ int bl_config_dump(const struct bl_config *c, bl_instance_dump_f *instance_dump,
     dump_group(&d, BL_SCHEMA_CLUSTER, &c->cluster, NULL);
     for (size_t i = 0; i < sizeof bl_lists / sizeof bl_lists[0]; i++)
         dump_list(&d, &bl_lists[i]);
+    dump_alarms(&d);
 
     bl_text_add(out, "\nplugin_path = (");
     for (uint64_t i = 0; i < c->plugin_path.count; i++) {

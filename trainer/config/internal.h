@@ -11,7 +11,8 @@
 #define BL_CONFIG_SETTINGS 10000 /* libconfig's duplicate check is quadratic: keep it short */
 #define BL_CONFIG_VALUES   200000
 
-extern const char bl_command_line[]; /* bl_node.file of what an override wrote */
+extern const char bl_command_line[]; /* bl_node.file of what an override wrote begins so */
+int bl_node_is_override(const struct bl_node *node);
 
 /* Names of files, one copy each; the nodes of a tree point into it. */
 struct bl_file_table {

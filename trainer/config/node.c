@@ -111,6 +111,12 @@ const char *bl_node_where(const struct bl_node *node, char *buffer)
     return buffer;
 }
 
+int bl_node_is_override(const struct bl_node *node)
+{
+    return node->line == 0 && node->file &&
+           strncmp(node->file, bl_command_line, sizeof bl_command_line - 1) == 0;
+}
+
 const char *bl_node_type_name(const struct bl_node *node)
 {
     switch (node->type) {

@@ -26,7 +26,7 @@ struct bl_node {
     char *string;              /* STRING */
     struct bl_node **children; /* GROUP, LIST */
     size_t count;
-    const char *file; /* "command line" for overrides; owned by the root's file table */
+    const char *file; /* "command line: a.b=1" for overrides; owned by the root's file table */
     int line;         /* 0 = no line */
     int used;         /* set by whoever consumed it */
 };
@@ -40,7 +40,7 @@ int bl_node_parse(const char *text, const char *name, struct bl_node **root, str
  * appends; a missing group is made. */
 int bl_node_override(struct bl_node *root, const char *assignment, struct bl_error *err);
 struct bl_node *bl_node_find(const struct bl_node *group, const char *name); /* NULL when absent */
-/* "file:line" or "command line"; buffer of at least 300 bytes. */
+/* "file:line" or "command line: a.b=1"; buffer of at least 300 bytes. */
 const char *bl_node_where(const struct bl_node *node, char *buffer);
 void bl_node_free(struct bl_node *root);
 

@@ -1,16 +1,30 @@
 #include "config/node.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config/internal.h"
 
-static void mark(struct bl_node *n)
+static void mark(struct bl_node *n, const char *where)
 {
-    n->file = bl_command_line;
+    n->file = where;
     n->line = 0;
     for (size_t i = 0; i < n->count; i++)
-        mark(n->children[i]);
+        mark(n->children[i], where);
+}
+
+/* The place that errors name, one line: "command line: " and the assignment, cut where it is long.
+ */
+static const char *place_name(struct bl_node *root, const char *assignment)
+{
+    char name[128];
+    int n = snprintf(name, sizeof name, "%s: %.80s%s", bl_command_line, assignment,
+                     strlen(assignment) > 80 ? "..." : "");
+    for (int i = 0; i < n; i++)
+        if ((unsigned char)name[i] < 0x20)
+            name[i] = ' ';
+    return bl_file_table_add(&((struct bl_root *)root)->files, name);
 }
 
 /* Text that is meant as a number, a list, a group or a quoted string, and is none when it does not
@@ -28,7 +42,8 @@ static int looks_like_value(const char *text)
 }
 
 /* The value of an assignment as a node without a name. What is no libconfig value is a string. */
-static int parse_value(const char *text, struct bl_node **out, struct bl_error *err)
+static int parse_value(const char *text, const char *where, struct bl_node **out,
+                       struct bl_error *err)
 {
     struct bl_node *root = NULL, *value = NULL;
     struct bl_error why = BL_ERROR_INIT;
@@ -57,7 +72,7 @@ static int parse_value(const char *text, struct bl_node **out, struct bl_error *
             return bl_error_set(err, BL_EXIT_FAILED, "command line: out of memory");
         }
     }
-    mark(value);
+    mark(value, where);
     *out = value;
     return 0;
 }
@@ -126,7 +141,7 @@ static int locate(const struct bl_node *parent, const struct step *s, int shown,
 /* Builds what is missing below the deepest node that exists, so that a path that turns out bad
  * leaves the tree as it was. */
 static int attach(struct bl_node *parent, const struct step *steps, size_t n, size_t place,
-                  struct bl_node *value, struct bl_error *err)
+                  struct bl_node *value, const char *where, struct bl_error *err)
 {
     for (size_t i = n; i-- > 0;) {
         if (steps[i].length) {
@@ -145,7 +160,7 @@ static int attach(struct bl_node *parent, const struct step *steps, size_t n, si
         struct bl_node *outer = bl_node_new(steps[i].length ? BL_NODE_GROUP : BL_NODE_LIST, NULL);
         if (!outer)
             goto memory;
-        outer->file = bl_command_line;
+        outer->file = where;
         if (bl_node_add(outer, value) != 0) {
             bl_node_drop(outer);
             goto memory;
@@ -196,7 +211,10 @@ int bl_node_override(struct bl_node *root, const char *assignment, struct bl_err
         shown = s->length ? (int)(s->name + s->length - assignment)
                           : (int)(strchr(assignment + shown, ']') + 1 - assignment);
     }
-    if (parse_value(equals + 1, &value, err) != 0)
+    const char *where = place_name(root, assignment);
+    if (!where)
+        return bl_error_set(err, BL_EXIT_FAILED, "command line: out of memory");
+    if (parse_value(equals + 1, where, &value, err) != 0)
         return -1;
-    return attach(parent, steps + depth, count - depth, place, value, err);
+    return attach(parent, steps + depth, count - depth, place, value, where, err);
 }

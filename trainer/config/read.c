@@ -1,5 +1,6 @@
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,28 @@ int bl_schema_refuse(const struct bl_node *group, const char *key, const char *w
     if (n >= 0)
         free(message);
     return -1;
+}
+
+static const struct bl_node *find_path(const struct bl_node *root, const char *path)
+{
+    char group[32];
+    const char *dot = strchr(path, '.');
+    snprintf(group, sizeof group, "%.*s", (int)(dot - path), path);
+    return bl_node_find(bl_node_find(root, group), dot + 1);
+}
+
+const struct bl_node *bl_schema_cause(const struct bl_config *c, const char *const *paths,
+                                      const struct bl_node *otherwise)
+{
+    const struct bl_node *written = NULL;
+    for (; *paths; paths++) {
+        const struct bl_node *n = find_path(c->root, *paths);
+        if (n && bl_node_is_override(n))
+            return n;
+        if (!written)
+            written = n;
+    }
+    return written ? written : otherwise;
 }
 
 int bl_schema_group(const struct bl_node *parent, const char *name, struct bl_node **out,
@@ -179,6 +202,9 @@ static int read_data(struct bl_config *c, struct bl_error *err)
         bl_schema_fill(c, BL_SCHEMA_DATA, group, 1, "data", &o, err) != 0)
         return -1;
     c->data = *(const struct bl_data_options *)o->values;
+    if (c->data.holdout > 0 && c->data.validation.count > 0)
+        return bl_schema_refuse(group, "holdout", "data", err,
+                                "holdout and validation both name held-out data; leave one out");
     return bl_instance_fill(c, &c->source, BL_KIND_SOURCE, c->data.source, NULL, group,
                             BL_SCHEMA_DATA, "data", err);
 }
@@ -291,7 +317,7 @@ int bl_config_read(const char *path, int overrides, char *const *override, struc
     if (read_root(c, err) != 0 || read_run(c, err) != 0 || bl_config_model(c, err) != 0 ||
         read_data(c, err) != 0 || read_cluster(c, err) != 0 || bl_config_batch(c, err) != 0 ||
         read_optimizer(c, err) != 0 || read_schedule(c, err) != 0 || read_precision(c, err) != 0 ||
-        bl_config_lists(c, err) != 0)
+        bl_config_lists(c, err) != 0 || bl_config_alarms(c, err) != 0)
         goto fail;
     *out = c;
     return 0;

@@ -76,6 +76,9 @@ static const struct bl_option data_table[] = {
     DATA(source, STRING, "tokens", NULL, "source plugin"),
     DATA(train, STRINGS, "", NULL, "patterns of the training files"),
     DATA(validation, STRINGS, "", NULL, "patterns of the validation files"),
+    DATA(holdout, FLOAT, "0.0", "[0,0.5]",
+         "without validation files: share of the training sequences, the last ones, that is kept for "
+         "evaluation"),
     DATA(format, STRING, "auto", NULL, "format of the files; auto = from their headers"),
     END,
 };
@@ -141,9 +144,10 @@ static const struct bl_option schedule_table[] = {
              "where the division by the number of ranks happens"),                                 \
         DIAL(ALGORITHM, "algorithm", "alltoall", "alltoall", "order of the sum over ranks"),       \
         DIAL(COLLECTIVE, "collective", "all_reduce", "all_reduce", "collective of the gradients"), \
-        DIAL(MASTER, "master", "fp32", "fp32", "weights that the optimizer updates"),              \
-        DIAL(MOMENTS, "moments", "fp32", "fp32", "state of the optimizer"),                        \
-        DIAL(ROUNDING, "rounding", "nearest", "nearest", "rounding of stored weights"),            \
+        DIAL(MASTER, "master", "fp32", DTYPE, "weights that the optimizer updates"),               \
+        DIAL(MOMENTS, "moments", "fp32", DTYPE, "state of the optimizer"),                         \
+        DIAL(ROUNDING, "rounding", "nearest", "nearest|stochastic",                                \
+             "how weights become what master says"),                                               \
         DIAL(SUM_ROUNDING, "sum_rounding", "nearest", "nearest",                                   \
              "rounding of each add over ranks")
 #define LOGITS DIAL(LOGITS, "logits", "fp32", DTYPE, "what logits are rounded to before the loss")
@@ -213,9 +217,25 @@ static const struct bl_option monitor_table[] = {
     END,
 };
 
+#define ALARM(member_, key_, type_, default_, range_, doc_)                                        \
+    ROW(struct bl_alarm, member_, key_, type_, default_, range_, doc_)
+static const struct bl_option alarm_table[] = {
+    {"metric", BL_OPTION_STRING, BL_OPTION_REQUIRED, NULL, NULL,
+     "fnmatch pattern of metric names, as metrics.jsonl has them",
+     offsetof(struct bl_alarm, metric)},
+    ALARM(above, "above", FLOAT, "0.0", "(-inf,inf)", "a larger value is outside; no default"),
+    ALARM(below, "below", FLOAT, "0.0", "(-inf,inf)", "a smaller value is outside; no default"),
+    ALARM(in_a_row, "for", INT, "1", "[1,1000000000]",
+          "rows in a row, of those that have the metric, with a value outside"),
+    ALARM(from, "from", INT, "1", "[1,inf)", "first step that counts"),
+    ALARM(action, "action", CHOICE, "log", "log|checkpoint|stop",
+          "a warning; that and a checkpoint; both and the end of the run with exit code 7"),
+    END,
+};
+
 static const char *const root_also[] = {
     "run",     "model",        "data",   "batch",    "optimizer", "schedule", "precision",
-    "cluster", "regularizers", "guards", "monitors", "sinks",     NULL,
+    "cluster", "regularizers", "guards", "monitors", "sinks",     "alarms",   NULL,
 };
 
 const struct bl_schema bl_schema[BL_SCHEMA_COUNT] = {
@@ -242,6 +262,7 @@ const struct bl_schema bl_schema[BL_SCHEMA_COUNT] = {
     [BL_SCHEMA_LIST] = {"regularizers, guards, sinks", list_table, sizeof(struct bl_list_keys),
                         NULL},
     [BL_SCHEMA_MONITOR] = {"monitors", monitor_table, sizeof(struct bl_list_keys), NULL},
+    [BL_SCHEMA_ALARM] = {"alarms", alarm_table, sizeof(struct bl_alarm), NULL},
 };
 
 #define LIST(group_, kind_, schema_, member_)                                                      \

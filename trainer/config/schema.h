@@ -39,6 +39,7 @@ enum bl_schema_value {
     BL_SCHEMA_CLUSTER,
     BL_SCHEMA_LIST,    /* regularizers, guards, sinks */
     BL_SCHEMA_MONITOR, /* monitors */
+    BL_SCHEMA_ALARM,   /* struct bl_alarm */
     BL_SCHEMA_COUNT
 };
 
@@ -95,11 +96,16 @@ int bl_schema_group(const struct bl_node *parent, const char *name, struct bl_no
 int bl_schema_refuse(const struct bl_node *group, const char *key, const char *what,
                      struct bl_error *err, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+/* What to blame when a check of several keys fails: the first of `paths` ("model.width", ends with
+ * NULL) that an override wrote, else the first that a file wrote, else `otherwise`. */
+const struct bl_node *bl_schema_cause(const struct bl_config *c, const char *const *paths,
+                                      const struct bl_node *otherwise);
 
 int bl_config_model(struct bl_config *c, struct bl_error *err);
 int bl_config_batch(struct bl_config *c, struct bl_error *err);
 int bl_config_dials(struct bl_config *c, const struct bl_node *group, struct bl_error *err);
 int bl_config_lists(struct bl_config *c, struct bl_error *err);
+int bl_config_alarms(struct bl_config *c, struct bl_error *err);
 int bl_instance_fill(struct bl_config *c, struct bl_instance *i, uint32_t kind, const char *plugin,
                      const char *name, const struct bl_node *node, enum bl_schema_value s,
                      const char *what, struct bl_error *err);

@@ -13,9 +13,8 @@ uint64_t bl_sample_index(uint64_t seed, uint64_t sequences, uint64_t sample);
 int bl_data_open(struct bl_plugin_instance *source, const struct bl_data_options *data,
                  int validation, struct bl_source_info *info, struct bl_error *err);
 
-/* Packs text files into one llm.c .bin shard pair: bytes as uint16 ids, deterministic, atomic. The
- * last `validation_share` of the bytes (0..0.5), cut at a line end, goes to `validation_path`. */
-int bl_data_pack(const char *const *inputs, size_t count, const char *train_path,
-                 const char *validation_path, double validation_share, struct bl_error *err);
+/* How many of `sequences` a share of 0 ... 0.5 holds out: rounded down, at least one; an error when
+ * none remains. */
+int bl_data_hold_out(uint64_t sequences, double share, uint64_t *held, struct bl_error *err);
 
 #endif

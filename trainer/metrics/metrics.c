@@ -14,6 +14,7 @@ enum { FAILURES_IN_A_ROW = 10 };
 struct name {
     char *text;
     uint64_t hash;
+    uint32_t id;  /* counts names */
     size_t at;    /* place in the current row ... */
     uint64_t row; /* ... when this is its number */
 };
@@ -21,7 +22,6 @@ struct name {
 struct sink {
     struct bl_plugin_instance *instance;
     unsigned in_a_row;
-    int logged;
 };
 
 struct bl_metrics {
@@ -31,9 +31,11 @@ struct bl_metrics {
     size_t capacity, used;
     const char **names; /* the row; room for capacity / 2 */
     double *values;
+    uint32_t *ids;
     size_t count;
     uint64_t row, failures;
-    int no_memory; /* a value of this row was dropped */
+    double wall, monotonic; /* both clocks at the first row; 0: there was none */
+    int no_memory;          /* a value of this row was dropped */
 };
 
 static struct name *slot(struct name *table, size_t capacity, const char *text, uint64_t hash)
@@ -51,11 +53,13 @@ static int grow(struct bl_metrics *m)
     struct name *table = calloc(capacity, sizeof(*table));
     const char **names = malloc(capacity / 2 * sizeof(*names));
     double *values = malloc(capacity / 2 * sizeof(*values));
+    uint32_t *ids = malloc(capacity / 2 * sizeof(*ids));
 
-    if (!table || !names || !values) {
+    if (!table || !names || !values || !ids) {
         free(table);
         free(names);
         free(values);
+        free(ids);
         return -1;
     }
     for (size_t i = 0; i < m->capacity; i++)
@@ -64,14 +68,17 @@ static int grow(struct bl_metrics *m)
     for (size_t i = 0; i < m->count; i++) {
         names[i] = m->names[i];
         values[i] = m->values[i];
+        ids[i] = m->ids[i];
     }
     free(m->table);
     free(m->names);
     free(m->values);
+    free(m->ids);
     m->table = table;
     m->capacity = capacity;
     m->names = names;
     m->values = values;
+    m->ids = ids;
     return 0;
 }
 
@@ -111,14 +118,29 @@ void bl_metrics_set(struct bl_metrics *m, const char *name, double value)
             return;
         }
         n->hash = hash;
-        m->used++;
+        n->id = (uint32_t)m->used++;
     }
     if (n->row != m->row) {
         n->row = m->row;
         n->at = m->count++;
         m->names[n->at] = n->text;
+        m->ids[n->at] = n->id;
     }
     m->values[n->at] = value;
+}
+
+void bl_metrics_row(const struct bl_metrics *m, struct bl_metrics_row *out)
+{
+    *out = (struct bl_metrics_row){m->count, m->names, m->values, m->ids};
+}
+
+static double row_time(struct bl_metrics *m)
+{
+    if (m->wall == 0.0) {
+        m->wall = bl_clock_wall();
+        m->monotonic = bl_clock();
+    }
+    return m->wall + (bl_clock() - m->monotonic);
 }
 
 static void took(struct bl_metrics *m, struct sink *s, int failed, const struct bl_error *err)
@@ -129,10 +151,8 @@ static void took(struct bl_metrics *m, struct sink *s, int failed, const struct 
     }
     m->failures++;
     s->in_a_row++;
-    if (!s->logged)
-        bl_log(BL_LOG_WARNING, "sink %s: %s (the run goes on; said once)", s->instance->name,
-               err->text[0] ? err->text : "failed without saying why");
-    s->logged = 1;
+    bl_log_by(BL_LOG_WARNING, s->instance->name, "%s; the run goes on",
+              err->text[0] ? err->text : "the sink failed without saying why");
     if (s->in_a_row == FAILURES_IN_A_ROW)
         bl_log(BL_LOG_WARNING, "sink %s failed %d times in a row and is not used any more",
                s->instance->name, FAILURES_IN_A_ROW);
@@ -143,7 +163,7 @@ void bl_metrics_emit(struct bl_metrics *m, uint64_t step, uint32_t attempt)
     struct bl_record record = {.size = sizeof(record),
                                .attempt = attempt,
                                .step = step,
-                               .time = bl_clock_wall(),
+                               .time = row_time(m),
                                .count = m->count,
                                .names = m->names,
                                .values = m->values};
@@ -189,6 +209,7 @@ void bl_metrics_free(struct bl_metrics *m)
     free(m->table);
     free(m->names);
     free(m->values);
+    free(m->ids);
     free(m->sinks);
     free(m);
 }

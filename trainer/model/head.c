@@ -32,28 +32,53 @@ static float *logits_buffer(struct bl_model *m, struct bl_error *err)
                              err);
 }
 
-int bl_head_make(struct bl_model *m, struct bl_error *err)
+/* By shape alone: the order of the sums in the output matrix's gradient follows it. */
+static uint64_t chunk_of(const struct bl_model *m)
 {
-    struct bl_head *h = &m->head;
     uint64_t rows = m->micro * (uint64_t)m->options.context;
-    double **arrays[] = {&h->d_lse, &h->d_target, &h->d_mean, &h->d_m2, &h->d_max, &h->d_pz};
-
-    /* By shape alone: the order of the sums in the output matrix's gradient follows it. */
     uint64_t most = CHUNK_BYTES / (sizeof(float) * m->params.padded_vocab) / 64 * 64;
     if (most < 64)
         most = 64;
     uint64_t pieces = (rows + most - 1) / most;
-    h->chunk = (rows + pieces - 1) / pieces; /* even ones: a short last product is a slow one */
-    h->chunk = (h->chunk + 63) / 64 * 64;
-    if (h->chunk > rows)
-        h->chunk = rows;
+    uint64_t chunk = (rows + pieces - 1) / pieces; /* even: a short last product is a slow one */
+    chunk = (chunk + 63) / 64 * 64;
+    return chunk < rows ? chunk : rows;
+}
+
+/* Adds up what bl_head_make and bl_head_reserve allocate. */
+uint64_t bl_head_bytes(const struct bl_model *m, const struct bl_head_hooks *hooks, int split_head)
+{
+    const struct bl_pass pass = {.hooks = hooks, .split_head = (uint32_t)split_head};
+    const struct bl_head *h = &m->head;
+    uint64_t chunk = chunk_of(m), logits = chunk * m->params.padded_vocab * sizeof(float);
+    uint64_t matrix = m->params.padded_vocab * (uint64_t)m->options.width * sizeof(float);
+    uint64_t transforms = transforms_of(&pass);
+    uint64_t bytes = 6 * chunk * sizeof(double) + logits + sizeof(*h->stage);
+
+    bytes += transforms * (logits + sizeof(*h->stage));
+    bytes += transforms * (9 * chunk * sizeof(double) + sizeof(*h->scale));
+    if (m->options.logit_softcap > 0 || transforms > 0 || splits(m, &pass))
+        bytes += logits;
+    if (split_head && !m->options.tied)
+        bytes += m->rounds_gradients && has_rows(&pass) ? 2 * matrix : matrix;
+    return bytes;
+}
+
+int bl_head_make(struct bl_model *m, struct bl_error *err)
+{
+    struct bl_head *h = &m->head;
+    double **arrays[] = {&h->d_lse, &h->d_target, &h->d_mean, &h->d_m2, &h->d_max, &h->d_pz};
+
+    h->chunk = chunk_of(m);
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
-        if ((*arrays[i] = bl_model_allocate(m, h->chunk, sizeof(double), "the head", err)) == NULL)
+        if ((*arrays[i] = bl_model_allocate(m, h->chunk, sizeof(double), "head", err)) == NULL)
             return -1;
-    h->stage = bl_model_allocate(m, 1, sizeof(*h->stage), "the head", err);
+    h->stage = bl_model_allocate(m, 1, sizeof(*h->stage), "head", err);
     if (h->stage == NULL || (h->stage[0] = logits_buffer(m, err)) == NULL)
         return -1;
     h->stages = 1;
+    if (m->options.logit_softcap > 0 && (h->dz = logits_buffer(m, err)) == NULL)
+        return -1;
     return 0;
 }
 
@@ -80,7 +105,7 @@ void bl_head_free(struct bl_model *m)
 static int make_scale(struct bl_model *m, struct bl_head_scale *s, struct bl_error *err)
 {
     uint64_t n = m->head.chunk;
-    double *block = bl_model_allocate(m, 9 * n, sizeof(double), "a logit transform", err);
+    double *block = bl_model_allocate(m, 9 * n, sizeof(double), "logit transform", err);
     double **arrays[] = {&s->scale,  &s->d_mean, &s->d_m2, &s->lse,
                          &s->target, &s->mean,   &s->m2,   &s->max};
 
@@ -109,6 +134,7 @@ static int grow_stages(struct bl_model *m, uint64_t stages, struct bl_error *err
         memcpy(scale, h->scale, (h->stages - 1) * sizeof(*scale));
     m->backend->ops->release(m->backend, h->stage);
     m->backend->ops->release(m->backend, h->scale);
+    m->memory -= h->stages * sizeof(*stage) + (h->stages - 1) * sizeof(*scale);
     h->stage = stage;
     h->scale = scale;
     while (h->stages < stages) {
@@ -134,16 +160,16 @@ int bl_head_reserve(struct bl_model *m, const struct bl_pass *pass, int backward
         return -1;
     if (!backward)
         return 0;
-    if (h->dz == NULL && (m->options.logit_softcap > 0 || transforms > 0 || splits(m, pass)) &&
+    if (h->dz == NULL && (transforms > 0 || splits(m, pass)) &&
         (h->dz = logits_buffer(m, err)) == NULL)
         return -1;
     if (pass->split_head && !m->options.tied) {
-        if (h->ce == NULL && (h->ce = bl_model_allocate(m, matrix, sizeof(float),
-                                                        "the head's gradient", err)) == NULL)
+        if (h->ce == NULL &&
+            (h->ce = bl_model_allocate(m, matrix, sizeof(float), "head's gradient", err)) == NULL)
             return -1;
         if (m->rounds_gradients && h->ce_micro == NULL && has_rows(pass) &&
-            (h->ce_micro =
-                 bl_model_allocate(m, matrix, sizeof(float), "the head's gradient", err)) == NULL)
+            (h->ce_micro = bl_model_allocate(m, matrix, sizeof(float), "head's gradient", err)) ==
+                NULL)
             return -1;
     }
     return 0;

@@ -62,7 +62,8 @@ struct bl_model {
     struct bl_params params;
     uint64_t micro;
     uint64_t memory;
-    uint64_t rows; /* of the pass under way */
+    uint64_t needs; /* what memory will be once the model is made */
+    uint64_t rows;  /* of the pass under way */
     uint64_t sequences;
 
     /* dtypes, from the precision table */
@@ -118,6 +119,8 @@ void bl_branch_backward(struct bl_model *m, struct bl_layer *l, int mlp);
 
 /* head.c */
 int bl_head_make(struct bl_model *m, struct bl_error *err);
+/* Bytes of the head after passes with these hooks (NULL: none) and split_head. */
+uint64_t bl_head_bytes(const struct bl_model *m, const struct bl_head_hooks *hooks, int split_head);
 void bl_head_free(struct bl_model *m);
 /* Allocates what the pass needs beyond what is there. */
 int bl_head_reserve(struct bl_model *m, const struct bl_pass *pass, int backward,

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+#include "base/strings.h"
+
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
@@ -16,10 +19,11 @@ void *bl_model_allocate(struct bl_model *m, uint64_t n, uint64_t size, const cha
     if (!__builtin_mul_overflow(n, size, &bytes))
         p = m->backend->ops->allocate(m->backend, bytes > 0 ? bytes : 1);
     if (p == NULL) {
+        char part[32], all[32], unused[32];
         bl_error_set(err, BL_EXIT_FAILED,
-                     "no memory for %s: %llu x %llu bytes; make batch.micro, model.context or "
-                     "model.width smaller",
-                     what, (unsigned long long)n, (unsigned long long)size);
+                     "no memory for the %s (%sB): the model needs %sB, %sB are free here", what,
+                     bl_human((double)n * (double)size, part), bl_human((double)m->needs, all),
+                     bl_human((double)bl_memory_unused(), unused));
         return NULL;
     }
     m->memory += bytes;
@@ -222,12 +226,12 @@ static int copies_weights(const struct bl_model *m)
 /* ---- make and free ----------------------------------------------------------------------------
  */
 
-int bl_model_make(struct bl_backend *backend, const struct bl_model_options *options,
-                  const struct bl_precision *precision, uint64_t micro, struct bl_model **out,
-                  struct bl_error *err)
+/* Everything about a model but its memory. */
+static int prepare(struct bl_backend *backend, const struct bl_model_options *options,
+                   const struct bl_precision *precision, uint64_t micro, struct bl_model **out,
+                   struct bl_error *err)
 {
     struct bl_model *m;
-    struct plan plan = {0};
     uint64_t rows;
 
     if (micro < 1)
@@ -254,14 +258,63 @@ int bl_model_make(struct bl_backend *backend, const struct bl_model_options *opt
         goto fail;
     }
     find_parameters(m);
-    lay_out(m, &plan);
-    if (plan.overflow) {
-        bl_error_set(err, BL_EXIT_USAGE,
-                     "the activations of batch.micro = %llu sequences exceed 2^64 bytes",
-                     (unsigned long long)micro);
-        goto fail;
-    }
+    *out = m;
+    return 0;
 
+fail:
+    bl_model_free(m);
+    return -1;
+}
+
+static int count(struct bl_model *m, const struct bl_head_hooks *hooks, int split_head,
+                 struct bl_model_bytes *out, struct bl_error *err)
+{
+    struct plan plan = {0};
+    uint64_t arena = m->params.floats * sizeof(float), part;
+
+    lay_out(m, &plan);
+    struct bl_model_bytes b = {
+        .weights = arena,
+        .working = copies_weights(m) ? arena : 0,
+        .gradients = m->rounds_gradients ? 2 * arena : arena,
+        .activations = plan.used,
+        .head = bl_head_bytes(m, hooks, split_head),
+    };
+    part = b.weights + b.working + b.gradients + b.head; /* far from 2^64: see LIMIT_FLOATS */
+    if (plan.overflow || __builtin_add_overflow(part, b.activations, &b.total))
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "the activations of batch.micro = %llu sequences exceed 2^64 bytes",
+                            (unsigned long long)m->micro);
+    *out = b;
+    return 0;
+}
+
+int bl_model_size(struct bl_backend *backend, const struct bl_model_options *options,
+                  const struct bl_precision *precision, uint64_t micro,
+                  const struct bl_head_hooks *hooks, int split_head, struct bl_model_bytes *out,
+                  struct bl_error *err)
+{
+    struct bl_model *m;
+
+    if (prepare(backend, options, precision, micro, &m, err) != 0)
+        return -1;
+    int rc = count(m, hooks, split_head, out, err);
+    bl_model_free(m);
+    return rc;
+}
+
+int bl_model_make(struct bl_backend *backend, const struct bl_model_options *options,
+                  const struct bl_precision *precision, uint64_t micro, struct bl_model **out,
+                  struct bl_error *err)
+{
+    struct bl_model *m;
+    struct bl_model_bytes bytes = {0};
+
+    if (prepare(backend, options, precision, micro, &m, err) != 0)
+        return -1;
+    if (count(m, NULL, 0, &bytes, err) != 0)
+        goto fail;
+    m->needs = bytes.total;
     uint64_t n = m->params.floats;
     if ((m->master = bl_model_allocate(m, n, sizeof(float), "weights", err)) == NULL)
         goto fail;
@@ -274,9 +327,11 @@ int bl_model_make(struct bl_backend *backend, const struct bl_model_options *opt
     if (m->rounds_gradients &&
         (m->micro_gradients = bl_model_allocate(m, n, sizeof(float), "gradients", err)) == NULL)
         goto fail;
-    if ((m->arena = bl_model_allocate(m, plan.used, 1, "activations", err)) == NULL)
+    if ((m->arena = bl_model_allocate(m, bytes.activations, 1, "activations", err)) == NULL) {
+        bl_error_set(err, err->code, "%s; a smaller batch.micro needs less", err->text);
         goto fail;
-    plan = (struct plan){.base = m->arena};
+    }
+    struct plan plan = {.base = m->arena};
     lay_out(m, &plan);
     if (bl_head_make(m, err) != 0)
         goto fail;

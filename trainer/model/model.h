@@ -72,6 +72,7 @@ struct bl_rows {
 };
 int bl_rows_make(uint64_t capacity, int pz, int before, struct bl_rows *out, struct bl_error *err);
 void bl_rows_free(struct bl_rows *r);
+uint64_t bl_rows_bytes(uint64_t capacity, int pz, int before); /* what bl_rows_make takes */
 
 struct bl_model;
 
@@ -92,6 +93,22 @@ float *bl_model_ce_gradient(struct bl_model *m);
 /* Working copy := rounded master, for the whole arena or one parameter's elements. */
 void bl_model_refresh(struct bl_model *m, uint64_t offset, uint64_t count);
 uint64_t bl_model_memory(const struct bl_model *m); /* bytes of all arenas */
+
+/* Bytes of a model by purpose. */
+struct bl_model_bytes {
+    uint64_t weights;     /* master */
+    uint64_t working;     /* 0 when every compute dial is fp32 */
+    uint64_t gradients;   /* the micro-batch's own as well where a dial rounds them */
+    uint64_t activations; /* of one micro-batch */
+    uint64_t head;        /* logits of a chunk of rows, and what the hooks need */
+    uint64_t total;
+};
+/* What bl_model_memory will be, without allocating any of it: of a model as made (hooks NULL,
+ * split_head 0), or after passes with these hooks and split_head. */
+int bl_model_size(struct bl_backend *backend, const struct bl_model_options *m,
+                  const struct bl_precision *precision, uint64_t micro,
+                  const struct bl_head_hooks *hooks, int split_head, struct bl_model_bytes *out,
+                  struct bl_error *err);
 
 struct bl_pass {
     const int32_t *tokens, *targets;   /* (sequences, context); target -1 = masked */

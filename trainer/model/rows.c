@@ -32,6 +32,13 @@ int bl_rows_make(uint64_t capacity, int pz, int before, struct bl_rows *out, str
     return 0;
 }
 
+uint64_t bl_rows_bytes(uint64_t capacity, int pz, int before)
+{
+    uint64_t set = 5 * sizeof(double) + sizeof(int32_t); /* lse ... max, argmax */
+
+    return capacity * ((before ? 2 : 1) * set + (pz ? sizeof(double) : 0) + 1);
+}
+
 void bl_rows_free(struct bl_rows *r)
 {
     if (r == NULL)

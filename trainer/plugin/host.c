@@ -47,14 +47,19 @@ static int32_t host_fail(const struct bl_host *host, struct bl_error *err, const
 
 static void *host_allocate(const struct bl_host *host, uint64_t bytes)
 {
-    (void)host;
+    const struct bl_services *s = owner(host)->services;
+    if (s->allocate != NULL)
+        return s->allocate(s->context, bytes);
     return bytes > SIZE_MAX ? NULL : bl_alloc(bytes > 0 ? (size_t)bytes : 1, 1);
 }
 
 static void host_release(const struct bl_host *host, void *pointer)
 {
-    (void)host;
-    bl_free(pointer);
+    const struct bl_services *s = owner(host)->services;
+    if (s->release != NULL)
+        s->release(s->context, pointer);
+    else
+        bl_free(pointer);
 }
 
 static void run_all(const struct bl_services *s, uint64_t n, void (*body)(void *, uint64_t),

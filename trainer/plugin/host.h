@@ -27,6 +27,9 @@ struct bl_services {
     double (*update_squares)(void *context, uint64_t index);
     uint32_t device, rank, ranks;
     const struct bl_run_info *info; /* seed also drives host->random */
+    /* Both or none; NULL: bl_alloc and bl_free. */
+    void *(*allocate)(void *context, uint64_t bytes);
+    void (*release)(void *context, void *pointer);
 };
 
 union bl_ops { /* copied, zero-extended */

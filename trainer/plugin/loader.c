@@ -477,7 +477,8 @@ static int not_found(const struct folders *f, uint32_t kind, const char *name, s
     for (uint32_t k = 1; k < BL_KIND_COUNT; k++) {
         char *other = k != kind ? existing(f, k, name, &failed) : NULL;
         if (other != NULL)
-            bl_text_add(&text, "; '%s' is a %s", name, bl_kind_name(k));
+            bl_text_add(&text, "; '%s' is %s %s", name, k == BL_KIND_OPTIMIZER ? "an" : "a",
+                        bl_kind_name(k));
         free(other);
     }
     list_plugins(f, kind, &names);

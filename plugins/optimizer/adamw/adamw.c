@@ -24,7 +24,7 @@
  * An element whose gradient is below about 1e-23 has v = 0 by underflow of its square; its step is
  * then lr m / eps.
  *
- * What it cannot do: keep its moments in another format than fp32, or decay independently of lr.
+ * What it cannot do: round its moments (precision.moments does), or decay independently of lr.
  * With eps = 1e-8 an element with a gradient that is pure rounding noise moves by lr all the same.
  */
 #include <math.h>

@@ -1,5 +1,6 @@
 /* Sink: progress on standard output. On a terminal one line, redrawn in place; elsewhere plain
- * lines: the first row, about twenty over the run (or each `every` steps), and the last step. */
+ * lines: the first row, about twenty over the run (or each `every` steps), and the last step. A
+ * held-out loss that is of an earlier step has that step behind it: val 2.500 @50. */
 #include <ballast/sink.h>
 
 #include <errno.h>
@@ -25,6 +26,7 @@ struct console {
     const struct console_options *options;
     int live, color;
     uint64_t step, first, printed; /* last row, first row, last plain line; 0 = none */
+    uint64_t validated;            /* step of `validation` */
     double loss, validation, gradient, rate, own_seconds;
     double step_seconds; /* smoothed, NaN until it is known */
     double began, previous, drawn;
@@ -140,6 +142,15 @@ static void add_value(struct line *l, const char *name, double value)
         add(l, 1, "%.*f", size >= 1000.0 ? 0 : size >= 100.0 ? 1 : size >= 10.0 ? 2 : 3, value);
 }
 
+static void add_validation(const struct console *c, struct line *l)
+{
+    if (c->validated == 0)
+        return;
+    add_value(l, "val", c->validation);
+    if (c->validated != c->step)
+        add(l, 1, " @%llu", (unsigned long long)c->validated);
+}
+
 static void add_facts(const struct console *c, struct line *l)
 {
     uint64_t steps = c->host->info->steps;
@@ -150,8 +161,7 @@ static void add_facts(const struct console *c, struct line *l)
     add_value(l, "loss", c->loss);
     if (c->color && !isfinite(c->loss))
         add(l, 0, "\033[0m");
-    if (!isnan(c->validation))
-        add_value(l, "val", c->validation);
+    add_validation(c, l);
     if (!isnan(c->gradient)) {
         add(l, 1, "  grad ");
         add(l, 1, isfinite(c->gradient) ? "%.3g" : "%f", c->gradient);
@@ -270,9 +280,10 @@ static void take(struct console *c, const struct bl_record *r)
         double value = r->values[i];
         if (strcmp(name, "loss/total") == 0)
             c->loss = value;
-        else if (strcmp(name, "loss/val") == 0)
+        else if (strcmp(name, "loss/val") == 0) {
             c->validation = value;
-        else if (strcmp(name, "optim/grad_norm") == 0)
+            c->validated = r->step;
+        } else if (strcmp(name, "optim/grad_norm") == 0)
             c->gradient = value;
         else if (strcmp(name, "perf/tokens_per_second") == 0)
             c->rate = value;
@@ -346,8 +357,7 @@ static int32_t finish(void *self, struct bl_error *err)
         add(&l, 1, "ended at step %llu of %llu", (unsigned long long)c->step,
             (unsigned long long)steps);
     add_value(&l, "loss", c->loss);
-    if (!isnan(c->validation))
-        add_value(&l, "val", c->validation);
+    add_validation(c, &l);
     add(&l, 1, "  time ");
     add_time(&l, seconds);
     if (seconds > 0.0) {

@@ -121,12 +121,14 @@ static void test_plain_lines(void **state)
     assert_int_equal(count(caught, "\r") + count(caught, "\033"), 0);
     assert_ptr_equal(strstr(caught, "step 1/100  loss 10.00  grad 1.03  12.3k tok/s  left 50s\n"),
                      caught);
-    assert_non_null(strstr(caught, "\nstep 60/100  loss 0.167  val 2.500  grad 1.03  12.3k tok/s  "
-                                   "left 20s\n"));
-    assert_non_null(strstr(caught, "\nstep 100/100  loss 0.100  val 2.500  grad 1.03"));
+    assert_non_null(strstr(caught, "\nstep 60/100  loss 0.167  val 2.500 @50  grad 1.03  12.3k "
+                                   "tok/s  left 20s\n"));
+    assert_non_null(strstr(caught, "\nstep 45/100  loss 0.222  grad 1.03"));
+    assert_non_null(strstr(caught, "\nstep 50/100  loss 0.200  val 2.500  grad 1.03"));
+    assert_non_null(strstr(caught, "\nstep 100/100  loss 0.100  val 2.500 @50  grad 1.03"));
     /* 8 x 16 tokens in half a second */
-    assert_non_null(strstr(caught, "\nfinished 100 steps  loss 0.100  val 2.500  time 50s  256 "
-                                   "tok/s\n"));
+    assert_non_null(strstr(caught, "\nfinished 100 steps  loss 0.100  val 2.500 @50  time 50s  "
+                                   "256 tok/s\n"));
     bl_bench_stop(&b);
 }
 

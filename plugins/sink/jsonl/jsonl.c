@@ -2,28 +2,42 @@
  *
  *     {"run":"demo","attempt":1,"step":10,"time":1700000000.123456,"loss/ce":3.25,...}
  *
- * NaN and infinities are the strings "nan", "inf", "-inf". A row is one write(), so a killed run
+ * Numbers have the fewest digits that read back to the same double; NaN and infinities are the
+ * strings "nan", "inf", "-inf". `every = N` keeps the rows of steps that N divides, the first and
+ * the last step of the plan, rows with a held-out loss (loss/val...), and the last row before the
+ * run ends for whatever reason; monitors that are due in other steps only are then not in the file.
+ *
+ * A row is one write(), so a killed run
  * leaves one cut line at most; the next start cuts it off, and so does a failed write. */
 #include <ballast/sink.h>
 
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
 #include <locale.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+struct jsonl_options {
+    int64_t every;
+};
+
 struct jsonl {
     const struct bl_host *host;
     char *path;
-    int fd;     /* -1: this instance writes nothing (no directory, or not rank 0) */
+    int fd; /* -1: this instance writes nothing (no directory, or not rank 0) */
+    uint64_t every;
     char *line; /* the row being made */
     size_t length, capacity;
     int no_memory;
-    locale_t c; /* numbers have a '.' whatever the program's locale is */
+    int held;      /* the row in `line` was left out: the last one is written in the end */
+    uint64_t step; /* of the row in `line` */
+    locale_t c;    /* numbers have a '.' whatever the program's locale is */
 };
 
 static void add(struct jsonl *j, const char *bytes, size_t n)
@@ -103,7 +117,8 @@ static void add_string(struct jsonl *j, const char *text)
     add(j, "\"", 1);
 }
 
-/* The shortest of 15, 16, 17 digits that reads back to the same double. */
+/* %g drops zeros at the end, so 15 digits are as short as it gets unless the number is subnormal.
+ */
 static void add_number(struct jsonl *j, double value)
 {
     char text[40];
@@ -116,7 +131,7 @@ static void add_number(struct jsonl *j, double value)
         add_text(j, value > 0 ? "\"inf\"" : "\"-inf\"");
         return;
     }
-    for (int digits = 15; digits <= 17; digits++) {
+    for (int digits = fabs(value) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;
@@ -200,10 +215,10 @@ static int32_t create(const struct bl_host *host, const void *options, void **se
 {
     struct jsonl *j = host->allocate(host, sizeof(*j));
 
-    (void)options;
     if (!j)
         return host->fail(host, err, "no memory");
     j->host = host;
+    j->every = (uint64_t)((const struct jsonl_options *)options)->every;
     j->fd = -1;
     j->c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!j->c) {
@@ -249,22 +264,22 @@ static void make_row(struct jsonl *j, const struct bl_record *r)
     add_text(j, "}\n");
 }
 
-static int32_t write_row(void *self, const struct bl_record *record, struct bl_error *err)
+static int is_kept(const struct jsonl *j, const struct bl_record *r)
 {
-    struct jsonl *j = self;
+    if (r->step % j->every == 0 || r->step == 1 || r->step == j->host->info->steps)
+        return 1;
+    for (uint64_t i = 0; i < r->count; i++)
+        if (strncmp(r->names[i], "loss/val", 8) == 0)
+            return 1;
+    return 0;
+}
+
+static int32_t put_row(struct jsonl *j, struct bl_error *err)
+{
     const struct bl_host *host = j->host;
-    locale_t before;
     ssize_t wrote;
     int cause;
 
-    if (j->fd < 0)
-        return 0;
-    before = uselocale(j->c);
-    make_row(j, record);
-    uselocale(before);
-    if (j->no_memory)
-        return host->fail(host, err, "no memory for a row of %llu metrics",
-                          (unsigned long long)record->count);
     do
         wrote = write(j->fd, j->line, j->length);
     while (wrote < 0 && errno == EINTR);
@@ -278,23 +293,49 @@ static int32_t write_row(void *self, const struct bl_record *record, struct bl_e
             cause = errno;
     }
     return host->fail(host, err, "%s: step %llu not written: %s", j->path,
-                      (unsigned long long)record->step, strerror(cause));
+                      (unsigned long long)j->step, strerror(cause));
+}
+
+static int32_t write_row(void *self, const struct bl_record *record, struct bl_error *err)
+{
+    struct jsonl *j = self;
+    const struct bl_host *host = j->host;
+    locale_t before;
+
+    if (j->fd < 0)
+        return 0;
+    before = uselocale(j->c);
+    make_row(j, record);
+    uselocale(before);
+    j->step = record->step;
+    j->held = 0;
+    if (j->no_memory)
+        return host->fail(host, err, "no memory for a row of %llu metrics",
+                          (unsigned long long)record->count);
+    if (is_kept(j, record))
+        return put_row(j, err);
+    j->held = 1;
+    return 0;
 }
 
 static int32_t finish(void *self, struct bl_error *err)
 {
     struct jsonl *j = self;
 
+    if (j->held && put_row(j, err) != 0)
+        return -1;
+    j->held = 0;
     if (j->fd >= 0 && fsync(j->fd) != 0)
         return j->host->fail(j->host, err, "%s: %s", j->path, strerror(errno));
     return 0;
 }
 
-struct jsonl_options {
-    int64_t reserved;
+static const struct bl_option options[] = {
+    {"every", BL_OPTION_INT, 0, "1", "[1,inf)",
+     "keeps rows of steps that this divides, with a held-out loss, the first and the last",
+     offsetof(struct jsonl_options, every)},
+    {NULL, 0, 0, NULL, NULL, NULL, 0},
 };
-
-static const struct bl_option options[] = {{NULL, 0, 0, NULL, NULL, NULL, 0}};
 
 static const struct bl_sink_ops ops = {create, destroy, NULL, NULL, write_row, finish};
 

@@ -17,11 +17,17 @@
 static char folder[] = "/tmp/ballast-jsonl-XXXXXX";
 static char path[64];
 
-static void open_sink(struct bl_bench *b)
+static void open_with(struct bl_bench *b, const char *config)
 {
     bl_bench_start(b);
     b->info.directory = folder;
-    bl_bench_open(b, BL_KIND_SINK, "jsonl", "");
+    b->info.steps = 20;
+    bl_bench_open(b, BL_KIND_SINK, "jsonl", config);
+}
+
+static void open_sink(struct bl_bench *b)
+{
+    open_with(b, "");
 }
 
 static int write_row(const struct bl_bench *b, uint64_t step, uint64_t count,
@@ -93,6 +99,62 @@ static void test_values_come_back(void **state)
     json_decref(root);
     assert_non_null(strstr(get_file(), "\"loss/ce\":0.1,")); /* the shortest form */
     assert_non_null(strstr(get_file(), "\"d\":120,"));
+}
+
+/* The fewest digits, the shortest subnormal included. */
+static void test_shortest(void **state)
+{
+    static const char *const names[] = {"a", "b", "c", "d", "e"};
+    const double values[] = {5e-324, 1e-320, 2.2250738585072014e-308, 0.3, 1e22};
+    struct bl_error err;
+    struct bl_bench b;
+
+    (void)state;
+    unlink(path);
+    open_sink(&b);
+    assert_int_equal(write_row(&b, 1, 5, names, values, &err), 0);
+    bl_bench_stop(&b);
+    assert_non_null(strstr(get_file(), "\"a\":5e-324,\"b\":1e-320,\"c\":2.2250738585072014e-308,"
+                                       "\"d\":0.3,\"e\":1e+22}\n"));
+}
+
+/* The steps in the file, as "1 8 12 ". */
+static const char *steps_in_file(void)
+{
+    static char out[400];
+    unsigned long step;
+
+    out[0] = '\0';
+    for (const char *p = get_file(); (p = strstr(p, "\"step\":")) != NULL; p++)
+        if (sscanf(p, "\"step\":%lu", &step) == 1)
+            snprintf(out + strlen(out), sizeof(out) - strlen(out), "%lu ", step);
+    return out;
+}
+
+static void test_every(void **state)
+{
+    static const char *const plain[] = {"loss/ce"}, *const held_out[] = {"loss/ce", "loss/val"};
+    const double values[] = {1.0, 2.0};
+    struct bl_error err;
+    struct bl_bench b;
+
+    (void)state;
+    unlink(path);
+    open_with(&b, "every = 8;");
+    for (uint64_t s = 1; s <= 20; s++)
+        assert_int_equal(
+            write_row(&b, s, s == 11 ? 2 : 1, s == 11 ? held_out : plain, values, &err), 0);
+    assert_int_equal(b.ops->sink.finish(b.self, &err), 0);
+    bl_bench_stop(&b);
+    assert_string_equal(steps_in_file(), "1 8 11 16 20 "); /* 20: the plan's last */
+    open_with(&b, "every = 8;");                           /* a resumed run that ends early */
+    for (uint64_t s = 21; s <= 27; s++)
+        assert_int_equal(write_row(&b, s, 1, plain, values, &err), 0);
+    assert_string_equal(steps_in_file(), "1 8 11 16 20 24 ");
+    assert_int_equal(b.ops->sink.finish(b.self, &err), 0);
+    assert_int_equal(b.ops->sink.finish(b.self, &err), 0);
+    bl_bench_stop(&b);
+    assert_string_equal(steps_in_file(), "1 8 11 16 20 24 27 "); /* its last row, once */
 }
 
 static void test_not_finite(void **state)
@@ -313,6 +375,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_common),
         cmocka_unit_test(test_values_come_back),
+        cmocka_unit_test(test_shortest),
+        cmocka_unit_test(test_every),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_hostile_names),
         cmocka_unit_test(test_locale),

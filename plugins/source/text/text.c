@@ -19,8 +19,6 @@ static int32_t create(const struct bl_host *host, const void *options, void **se
     if (!t)
         return host->fail(host, err, "no memory");
     t->shards.host = host;
-    t->shards.item_bytes = 1;
-    t->shards.header_bytes = 0;
     *self = t;
     return 0;
 }
@@ -35,13 +33,16 @@ static void destroy(void *self)
     t->shards.host->release(t->shards.host, t);
 }
 
-static int32_t check_size(const struct bl_host *host, const char *path, int fd, uint64_t size,
-                          uint64_t *items, struct bl_error *err)
+static int look(int fd, uint64_t size, enum bl_shard_format wanted, struct bl_shard_layout *out,
+                char why[BL_SHARD_WHY])
 {
     (void)fd;
-    if (size == 0)
-        return host->fail(host, err, "%s: the file is empty", path);
-    *items = size;
+    (void)wanted;
+    if (size == 0) {
+        strcpy(why, "the file is empty");
+        return -1;
+    }
+    *out = (struct bl_shard_layout){.format = BL_SHARD_TEXT, .width = 1, .items = size};
     return 0;
 }
 
@@ -54,7 +55,7 @@ static int32_t open_files(void *self, const struct bl_source_files *files, struc
         return host->fail(host, err,
                           "data.format = \"%s\": source text reads \"auto\" and \"text\"",
                           files->format);
-    return shards_open(&t->shards, files, "text files", check_size, err);
+    return shards_open(&t->shards, files, "text files", BL_SHARD_TEXT, look, err);
 }
 
 static void describe(const void *self, struct bl_source_info *out)
@@ -75,22 +76,22 @@ static int32_t read_sequence(void *self, uint64_t index, uint64_t vocab, int32_t
     uint64_t context = host->info->context, offset;
     uint64_t limit = vocab ? vocab : host->info->vocab;
     const struct shard *from;
-    unsigned char *raw = (unsigned char *)targets; /* context + 1 <= 4 context bytes */
-    int32_t last;
+    unsigned char *raw = (unsigned char *)targets, last; /* context <= 4 context bytes */
 
-    if (shards_read(&t->shards, index, raw, &from, &offset, err) != 0)
+    if (shards_read(&t->shards, index, raw, &last, &from, &offset, err) != 0)
         return -1;
     if (limit && limit < 256)
-        for (uint64_t i = 0; i <= context; i++)
-            if (raw[i] >= limit)
+        for (uint64_t i = 0; i <= context; i++) {
+            unsigned char id = i < context ? raw[i] : last;
+            if (id >= limit)
                 return host->fail(host, err,
                                   "%s: byte %llu: value %d, the vocabulary has %llu (source text "
                                   "needs model.vocab >= 256)",
-                                  from->path, (unsigned long long)(offset + i), raw[i],
+                                  from->path, (unsigned long long)(offset + i), id,
                                   (unsigned long long)limit);
+        }
     for (uint64_t i = 0; i < context; i++)
         tokens[i] = raw[i];
-    last = raw[context];
     for (uint64_t i = 0; i + 1 < context; i++)
         targets[i] = tokens[i + 1];
     targets[context - 1] = last;

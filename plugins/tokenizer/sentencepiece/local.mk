@@ -1,1 +1,21 @@
-# SentencePiece plugin: see HAVE_SENTENCEPIECE in configure.ac.
+# C++ behind the C ABI; built where configure found the library. The C-only ones of the warning flags
+# are replaced, and what the library brings beyond its own file (the trainer) is not linked.
+EXTRA_DIST += tests/fixtures/tokenizer/README.md tests/fixtures/tokenizer/genesis.model \
+    tests/fixtures/tokenizer/genesis.txt
+
+if HAVE_SENTENCEPIECE
+cxx_warnings_strict = $(WARN_CFLAGS:strict-prototypes=all)
+cxx_warnings = $(cxx_warnings_strict:missing-prototypes=extra)
+
+plugin_LTLIBRARIES += plugins/tokenizer_sentencepiece.la
+plugins_tokenizer_sentencepiece_la_SOURCES = %D%/sentencepiece.cc
+plugins_tokenizer_sentencepiece_la_CXXFLAGS = -std=c++17 -fvisibility=hidden $(cxx_warnings) \
+    $(SANITIZER_CFLAGS) $(SENTENCEPIECE_CFLAGS)
+plugins_tokenizer_sentencepiece_la_LDFLAGS = -Wl,--as-needed $(plugin_ldflags)
+plugins_tokenizer_sentencepiece_la_LIBADD = $(SENTENCEPIECE_LIBS)
+
+check_PROGRAMS += plugins/tokenizer/sentencepiece/sentencepiece_test
+plugins_tokenizer_sentencepiece_sentencepiece_test_SOURCES = \
+    %D%/sentencepiece_test.c $(plugin_test_sources)
+plugins_tokenizer_sentencepiece_sentencepiece_test_LDADD = $(test_ldadd)
+endif

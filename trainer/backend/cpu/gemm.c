@@ -82,24 +82,48 @@ static double compare(const struct shape *s, float *work)
     return most;
 }
 
-/* OpenBLAS takes one buffer of 128 MiB when it first needs it and tries for ever when it gets none:
- * too small a limit on address space (ulimit -v) has to be seen before the first call. */
-static int has_room(void)
+/* OpenBLAS takes a buffer of 128 MiB for each thread that computes when it first needs it, and
+ * tries for ever when it gets none: too small a limit on address space (ulimit -v) has to be seen
+ * before the first call. */
+static const uint64_t buffer_bytes = (uint64_t)136 << 20;
+
+static void *map_room(uint64_t bytes)
 {
-    size_t bytes = (size_t)160 << 20;
     void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED)
-        return 0;
-    munmap(room, bytes);
-    return 1;
+    return room == MAP_FAILED ? NULL : room;
+}
+
+static int no_room(unsigned threads, struct bl_error *err)
+{
+    return bl_error_set(err, BL_EXIT_FAILED,
+                        "no address space for the working memory of OpenBLAS, 128 MiB for each of "
+                        "%u thread%s; raise the limit (ulimit -v) or lower run.threads",
+                        threads, threads == 1 ? "" : "s");
+}
+
+int bl_cpu_gemm_keep_room(struct bl_cpu *cpu, struct bl_error *err)
+{
+    unsigned threads = bl_pool_threads(cpu->pool);
+    if (threads < 2)
+        return 0; /* bl_cpu_gemm_check made this thread's */
+    cpu->room_bytes = (threads - 1) * buffer_bytes;
+    cpu->room = map_room(cpu->room_bytes);
+    return cpu->room != NULL ? 0 : no_room(threads, err);
+}
+
+void bl_cpu_gemm_give_room(struct bl_cpu *cpu)
+{
+    if (cpu->room != NULL)
+        munmap(cpu->room, cpu->room_bytes);
+    cpu->room = NULL;
 }
 
 int bl_cpu_gemm_check(struct bl_error *err)
 {
-    if (!has_room())
-        return bl_error_set(err, BL_EXIT_FAILED,
-                            "no address space for the working memory of OpenBLAS (128 MiB); raise "
-                            "the limit (ulimit -v)");
+    void *first = map_room(buffer_bytes);
+    if (first == NULL)
+        return no_room(1, err);
+    munmap(first, buffer_bytes);
     static const struct shape shapes[] = {
         {'N', 'T', 37, 29, 41, 1.0f, 0.0f},   {'N', 'N', 37, 29, 41, 1.0f, 1.0f},
         {'T', 'N', 37, 29, 41, 1.0f, 1.0f},   {'N', 'T', 129, 65, 300, 1.0f, 1.0f},

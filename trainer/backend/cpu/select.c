@@ -73,7 +73,7 @@ int bl_backend_cpu(uint32_t threads, const char *isa, struct bl_backend **out, s
         bl_error_set(err, BL_EXIT_FAILED, "no memory for the CPU backend");
         goto fail;
     }
-    if (bl_pool_make(threads, &cpu->pool, err) != 0)
+    if (bl_pool_make(threads, &cpu->pool, err) != 0 || bl_cpu_gemm_keep_room(cpu, err) != 0)
         goto fail;
     snprintf(cpu->isa, sizeof cpu->isa, "%s", chosen.name);
     b->ops = chosen.ops;
@@ -86,6 +86,8 @@ int bl_backend_cpu(uint32_t threads, const char *isa, struct bl_backend **out, s
     return 0;
 
 fail:
+    if (cpu)
+        bl_pool_free(cpu->pool);
     bl_free(cpu);
     bl_free(b);
     return -1;

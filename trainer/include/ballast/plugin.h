@@ -146,7 +146,8 @@ struct bl_host {
     void *stream;  /* device stream, NULL on the CPU */
     const struct bl_run_info *info;
 
-    /* printf-style; the line gets time, rank and plugin name in front. */
+    /* printf-style; the line gets time, rank and plugin name in front. Of warnings with the same
+     * format only the 1st, 2nd, 4th, 8th ... are shown, with their number. */
     void (*log)(const struct bl_host *host, int32_t level, const char *format, ...);
     /* Fills err and returns -1: `return host->fail(host, err, "...")`. */
     int32_t (*fail)(const struct bl_host *host, struct bl_error *err, const char *format, ...);

@@ -1,0 +1,73 @@
+/* precision pure_bf16: everything that is stored or sent is bf16; there is no fp32 copy of the
+ * weights.
+ *
+ *                      matrix   embedding   norm   head
+ *     compute          bf16     bf16        bf16   bf16    working weights, activations
+ *     arithmetic       -        -           fp32   -       inside a norm: mean, variance, gain
+ *     attention_output bf16     -           -      -
+ *     logits, dlogits  -        -           -      bf16
+ *     gradient         bf16     bf16        bf16   bf16    one micro-batch's weight gradient
+ *     accumulate       bf16     bf16        bf16   bf16    over micro-batches
+ *     wire, sum        bf16     bf16        bf16   bf16    over ranks
+ *     master           bf16     bf16        bf16   bf16    the only weights there are
+ *     moments          bf16     bf16        bf16   bf16    state of the optimizer
+ *
+ *     average = divide, algorithm = alltoall, collective = all_reduce, roundings = nearest
+ *
+ * The optimizer computes one update of an element in fp32, from bf16 weight, gradient and moments;
+ * then the new moments are rounded to nearest, and the new weight by the dial
+ *
+ *     precision.rounding = "nearest"      ties to even, the default
+ *                        = "stochastic"   up with probability (w - low) / (high - low), where low
+ *                                         and high are the bf16 numbers around w: the mean is w
+ *
+ * Random bits are a function of (run.seed, update, parameter, element). Initial weights are rounded
+ * in the same way. No options of its own: a dial that the configuration writes under `precision`
+ * wins over this table, for one group (precision.norm.master = "fp32") or for all.
+ *
+ * Why: a bf16 number has 8 significant bits. An update smaller than 2^-9 to 2^-8 of its weight is
+ * lost entirely under nearest, at each step anew; stochastic rounding keeps it in expectation, at
+ * the price of noise.
+ *
+ * Source: Gupta et al. 2015, arXiv:1502.02551 (stochastic rounding); Zamirai et al. 2020,
+ * arXiv:2010.06192 (training with bf16 only, and why nearest stalls).
+ *
+ * What it cannot do: save memory on CPUs, where bf16 numbers live in fp32 storage. Help a slow
+ * second moment: with beta2 = 0.999 a moment that should move by less than 2^-9 of itself stays,
+ * whatever precision.rounding says (that is the weights'); precision.moments = "fp32" does.
+ */
+#include <ballast/precision.h>
+
+static const uint32_t formats[] = {BL_DIAL_COMPUTE, BL_DIAL_GRADIENT, BL_DIAL_ACCUMULATE,
+                                   BL_DIAL_WIRE,    BL_DIAL_SUM,      BL_DIAL_MASTER,
+                                   BL_DIAL_MOMENTS};
+
+static void fill(const void *self, struct bl_precision *table)
+{
+    (void)self;
+    for (uint32_t group = 0; group < BL_GROUP_COUNT; group++) {
+        uint32_t *dial = table->dial[group];
+        for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
+            dial[formats[i]] = BL_BF16;
+        dial[BL_DIAL_ARITHMETIC] = BL_FP32;
+        dial[BL_DIAL_LOGITS] = group == BL_GROUP_HEAD ? BL_BF16 : BL_FP32;
+        dial[BL_DIAL_DLOGITS] = group == BL_GROUP_HEAD ? BL_BF16 : BL_FP32;
+        dial[BL_DIAL_ATTENTION_OUTPUT] = group == BL_GROUP_MATRIX ? BL_BF16 : BL_FP32;
+        dial[BL_DIAL_AVERAGE] = BL_AVERAGE_DIVIDE;
+        dial[BL_DIAL_ALGORITHM] = BL_ALGORITHM_ALLTOALL;
+        dial[BL_DIAL_COLLECTIVE] = BL_COLLECTIVE_ALL_REDUCE;
+        dial[BL_DIAL_ROUNDING] = BL_ROUND_NEAREST;
+        dial[BL_DIAL_SUM_ROUNDING] = BL_ROUND_NEAREST;
+    }
+}
+
+struct options {
+    int64_t unused;
+};
+
+static const struct bl_option options[] = {{0}};
+
+static const struct bl_precision_ops ops = {.fill = fill};
+
+BL_PLUGIN(BL_KIND_PRECISION, "pure_bf16", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
+          sizeof(struct options), NULL);

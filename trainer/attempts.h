@@ -1,0 +1,27 @@
+/* attempts/<n>: who started a run when, from which step, with which plugins. */
+#ifndef BL_ATTEMPTS_H
+#define BL_ATTEMPTS_H
+
+#include <jansson.h>
+
+#include "setup.h"
+
+enum { BL_ATTEMPTS_KEPT = 16 };
+
+/* Calls f for every plugin of the run, the source once; "kind.name" is unique among them. Stops at
+ * an answer that is not 0 and returns it. */
+int bl_attempts_each_plugin(const struct bl_setup *s,
+                            int (*f)(void *context, const char *key,
+                                     const struct bl_plugin_instance *plugin),
+                            void *context);
+
+/* Fills the file that claimed the attempt in the run directory `path`. `changed`: array of the
+ * plugins whose file is not the one that the checkpoint was made with (NULL: none). */
+int bl_attempts_write(const char *path, uint32_t attempt, const struct bl_setup *s, uint64_t step,
+                      json_t *changed, struct bl_error *err);
+
+/* What the newest BL_ATTEMPTS_KEPT attempts up to this one wrote, without their lists of plugins;
+ * of a file that cannot be read, its number. NULL: no memory. */
+json_t *bl_attempts_history(const char *path, uint32_t attempt);
+
+#endif

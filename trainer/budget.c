@@ -1,0 +1,64 @@
+#include "budget.h"
+
+#include "regularizers.h"
+
+static uint32_t monitor_needs(const struct bl_setup *s)
+{
+    uint32_t needs = 0;
+    for (size_t i = 0; i < s->monitors.count; i++) {
+        const struct bl_plugin_instance *m = s->monitors.items[i];
+        if (m->ops.monitor.needs != NULL)
+            needs |= m->ops.monitor.needs(m->self);
+    }
+    return needs;
+}
+
+/* Instances that keep a value for every row. */
+static uint64_t row_terms(const struct bl_setup *s)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < s->regularizers.count; i++)
+        n += s->regularizers.items[i]->ops.regularizer.rows != NULL;
+    return n;
+}
+
+int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, struct bl_budget *out,
+                   struct bl_error *err)
+{
+    const struct bl_config *c = s->config;
+    struct bl_regularizers *set;
+    struct bl_budget b = {0};
+    uint64_t rows = s->info.sequences * s->info.context, arena = s->params.floats * sizeof(float);
+    uint64_t micro = (uint64_t)c->batch.micro, states;
+    uint32_t needs = monitor_needs(s);
+
+    /* Room for one row: only what the set asks of the head is of interest. */
+    if (bl_regularizers_make(s->regularizers.items, s->regularizers.count, backend, 1, &set, err) <
+        0)
+        return -1;
+    const struct bl_head_hooks *hooks = bl_regularizers_hooks(set);
+    int split = !s->info.tied &&
+                ((needs & BL_MONITOR_CE_GRADIENT) || bl_regularizers_has_project_grad(set));
+    int pz = (hooks->needs & BL_NEED_PZ) || (needs & BL_MONITOR_PZ), before = hooks->transforms > 0;
+    int rc = bl_model_size(backend, &c->model, &s->dials, micro, hooks, split, &b.model, err);
+    bl_regularizers_free(set);
+    if (rc < 0)
+        return -1;
+
+    states = s->optimizer->ops.optimizer.states(s->optimizer->self);
+    b.optimizer = states * arena;
+    if (s->ranks > 1)
+        b.ranks = arena + (s->info.tied
+                               ? 0
+                               : s->params.items[bl_params_find(&s->params, s->info.head)].count *
+                                     sizeof(float));
+    b.batch = rows * (2 * sizeof(int32_t) + row_terms(s) * sizeof(double)) +
+              bl_rows_bytes(rows, pz, before);
+    if (s->validation != NULL || c->data.holdout > 0)
+        b.batch += bl_rows_bytes(micro * s->info.context, 0, 0);
+    b.total = b.model.total + b.optimizer + b.ranks + b.batch;
+    /* working weights, master, optimizer state; fp32 each */
+    b.checkpoint = (2 + states) * s->params.elements * sizeof(float);
+    *out = b;
+    return 0;
+}

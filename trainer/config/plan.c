@@ -1,0 +1,163 @@
+#include "config/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "config/internal.h"
+
+static const char *const free_groups[] = {"sinks", "alarms", "plugin_path", NULL};
+static const char *const free_run_keys[] = {"name",       "dir",         "threads",
+                                            "backend",    "keep",        "checkpoint_every",
+                                            "eval_every", "eval_tokens", NULL};
+
+static int contains(const char *const *list, const char *word)
+{
+    for (; *list; list++)
+        if (strcmp(*list, word) == 0)
+            return 1;
+    return 0;
+}
+
+static void drop(struct bl_node *group, const char *const *names)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < group->count; i++) {
+        if (contains(names, group->children[i]->name))
+            bl_node_drop(group->children[i]);
+        else
+            group->children[kept++] = group->children[i];
+    }
+    group->count = kept;
+}
+
+static int read_plan(const char *text, const char *name, struct bl_node **out, struct bl_error *err)
+{
+    if (bl_node_parse_text(text, name, 0, out, err) != 0)
+        return -1;
+    struct bl_node *run = bl_node_find(*out, "run");
+    drop(*out, free_groups);
+    if (run != NULL && run->type == BL_NODE_GROUP)
+        drop(run, free_run_keys);
+    return 0;
+}
+
+int bl_plan_hash(const char *config, uint64_t *out, struct bl_error *err)
+{
+    struct bl_node *plan;
+    struct bl_text text = {0};
+    if (read_plan(config, "configuration", &plan, err) != 0)
+        return -1;
+    for (size_t i = 0; i < plan->count; i++)
+        bl_node_dump(plan->children[i], 0, &text);
+    bl_node_free(plan);
+    int rc = text.failed ? bl_error_set(err, BL_EXIT_FAILED, "configuration: out of memory") : 0;
+    if (rc == 0) {
+        *out = bl_hash(text.text != NULL ? text.text : "");
+        if (*out == 0)
+            *out = 1;
+    }
+    bl_text_free(&text);
+    return rc;
+}
+
+/* ---- where two plans differ ------------------------------------------------------------------ */
+
+/* From a node up to the root, so that a path is written only where it is needed. */
+struct path {
+    const struct path *parent;
+    const char *name; /* NULL: element `index` */
+    size_t index;
+};
+
+static void add_path(const struct path *p, struct bl_text *out)
+{
+    if (p->parent == NULL)
+        return;
+    add_path(p->parent, out);
+    if (p->name == NULL)
+        bl_text_add(out, "[%zu]", p->index);
+    else
+        bl_text_add(out, "%s%s", p->parent->parent != NULL ? "." : "", p->name);
+}
+
+/* The value as it is written; of what holds others, how much there is. */
+static void add_value(const struct bl_node *n, struct bl_text *out)
+{
+    char text[128];
+    if (n == NULL)
+        bl_text_add(out, "absent");
+    else if (n->type == BL_NODE_GROUP)
+        bl_text_add(out, "a group");
+    else /* without "the integer ", "the string " */
+        bl_text_add(out, "%s",
+                    n->type == BL_NODE_LIST ? bl_node_describe(n, text)
+                                            : strchr(bl_node_describe(n, text) + 4, ' ') + 1);
+}
+
+static int differ(const struct path *p, const struct bl_node *there, const struct bl_node *now,
+                  struct bl_text *out)
+{
+    add_path(p, out);
+    bl_text_add(out, " is ");
+    add_value(there, out);
+    bl_text_add(out, " there, ");
+    add_value(now, out);
+    bl_text_add(out, " now");
+    return 1;
+}
+
+static int same_value(const struct bl_node *a, const struct bl_node *b)
+{
+    switch (a->type) {
+    case BL_NODE_FLOAT:
+        return a->real == b->real;
+    case BL_NODE_STRING:
+        return strcmp(a->string, b->string) == 0;
+    default:
+        return a->integer == b->integer;
+    }
+}
+
+static int compare(const struct path *p, const struct bl_node *there, const struct bl_node *now,
+                   struct bl_text *out)
+{
+    if (there == NULL || now == NULL || there->type != now->type)
+        return differ(p, there, now, out);
+    if (now->type == BL_NODE_GROUP) {
+        for (size_t i = 0; i < now->count; i++) {
+            const struct path child = {p, now->children[i]->name, 0};
+            if (compare(&child, bl_node_find(there, child.name), now->children[i], out))
+                return 1;
+        }
+        for (size_t i = 0; i < there->count; i++) {
+            const struct path child = {p, there->children[i]->name, 0};
+            if (bl_node_find(now, child.name) == NULL)
+                return differ(&child, there->children[i], NULL, out);
+        }
+        return 0;
+    }
+    if (now->type != BL_NODE_LIST)
+        return same_value(there, now) ? 0 : differ(p, there, now, out);
+    for (size_t i = 0; i < there->count && i < now->count; i++) {
+        const struct path child = {p, NULL, i};
+        if (compare(&child, there->children[i], now->children[i], out))
+            return 1;
+    }
+    return there->count == now->count ? 0 : differ(p, there, now, out);
+}
+
+int bl_plan_compare(const char *there, const char *name, const char *now, struct bl_text *out,
+                    struct bl_error *err)
+{
+    const struct path root = {NULL, NULL, 0};
+    struct bl_node *a = NULL, *b = NULL;
+    int rc = -1;
+    if (read_plan(there, name, &a, err) == 0 && read_plan(now, "configuration", &b, err) == 0)
+        rc = compare(&root, a, b, out);
+    bl_node_free(a);
+    bl_node_free(b);
+    if (out->failed)
+        rc = bl_error_set(err, BL_EXIT_FAILED, "configuration: out of memory");
+    return rc;
+}

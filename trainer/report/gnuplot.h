@@ -1,0 +1,14 @@
+/* gnuplot as a program that reads a script. */
+#ifndef BL_REPORT_GNUPLOT_H
+#define BL_REPORT_GNUPLOT_H
+
+#include "base/strings.h"
+
+/* Runs the script; user settings (~/.gnuplot) do not count. What gnuplot prints is kept from the
+ * terminal; its last line is in the error message when it fails. */
+int bl_gnuplot(const struct bl_text *script, struct bl_error *err);
+/* A string in gnuplot's single quotes, where only the quote itself is special. Control characters
+ * become spaces. */
+void bl_gnuplot_quote(struct bl_text *t, const char *text);
+
+#endif
