@@ -13,9 +13,11 @@ static uint64_t element_size(uint32_t dtype)
     return dtype == BL_FP64 ? 8 : dtype == BL_FP32 ? 4 : 2;
 }
 
-/* Reads every byte that the reader says is there. */
-static void read_all(const struct bl_safetensors *s)
+/* Reads every byte that the reader says is there. Without holes and overlaps they are all bytes
+ * after the header. */
+static void read_all(const struct bl_safetensors *s, uint64_t data_size)
 {
+    uint64_t total = 0;
     volatile unsigned char sink;
 
     for (size_t i = 0; i < bl_safetensors_count(s); i++) {
@@ -32,12 +34,15 @@ static void read_all(const struct bl_safetensors *s)
         sink = sum;
         (void)sink;
         FUZZ_REQUIRE(bl_safetensors_find(s, t->name) == t);
+        total += t->count * width;
     }
+    FUZZ_REQUIRE(total == data_size);
     FUZZ_REQUIRE(bl_safetensors_tensor(s, bl_safetensors_count(s)) == NULL);
     (void)bl_safetensors_metadata(s, "step");
 }
 
-static void write_with_length(const uint8_t *data, size_t size)
+/* The size of the data after the header is the answer. */
+static uint64_t write_with_length(const uint8_t *data, size_t size)
 {
     const uint8_t *zero = memchr(data, 0, size);
     size_t header = zero ? (size_t)(zero - data) : size, payload = zero ? size - header - 1 : 0;
@@ -51,6 +56,17 @@ static void write_with_length(const uint8_t *data, size_t size)
         memcpy(file + 8 + header, zero + 1, payload);
     fuzz_file_write(FILE_NUMBER, file, 8 + header + payload);
     free(file);
+    return payload;
+}
+
+static uint64_t write_as_is(const uint8_t *data, size_t size)
+{
+    uint64_t header = 0;
+
+    for (size_t i = 0; i < 8 && i < size; i++)
+        header |= (uint64_t)data[i] << (8 * i);
+    fuzz_file_write(FILE_NUMBER, data, size);
+    return size - 8 - header;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -60,12 +76,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size == 0)
         return 0;
-    if (data[0] & 1)
-        write_with_length(data + 1, size - 1);
-    else
-        fuzz_file_write(FILE_NUMBER, data + 1, size - 1);
+    uint64_t data_size =
+        data[0] & 1 ? write_with_length(data + 1, size - 1) : write_as_is(data + 1, size - 1);
     if (bl_safetensors_open(FILE_PATH, &s, &err) == 0) {
-        read_all(s);
+        read_all(s, data_size);
     } else {
         FUZZ_REQUIRE(s == NULL);
         fuzz_check_error(&err, BL_EXIT_CHECKPOINT);

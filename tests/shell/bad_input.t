@@ -1,5 +1,7 @@
 #!/bin/sh
 # Bad input: one line that says where and what to do, the right exit code, nothing half-written.
+# The table: a line that begins with expect or damaged is a case. Values and formats of alarms, of
+# data and of packing are in alarms.t, data.t and pack.t, signals and full disks in robust.t.
 test_description='bad input'
 . "${top_srcdir:-.}/tests/shell/lib.sh"
 
@@ -85,7 +87,7 @@ config dup <<'C'
 run = { name = "x"; };
 run = { name = "y"; };
 C
-expect 'duplicate group with its line' 2 'dup.cfg:2' train dup.cfg
+expect 'duplicate group with its line' 2 'dup.cfg:2.*the key "run"' train dup.cfg
 config big <<'C'
 run = {
   seed = 5000000000;
@@ -104,6 +106,171 @@ run = { name = "x";
   setps = 3; };
 C
 expect 'error inside an included file' 2 'inc_part.cfg:2.*steps' train inc.cfg
+
+# ---- text of a configuration
+config twice <<'C'
+run = { steps = 3;
+  name = "steps = 4"; # steps = 5
+  steps = 6; };
+C
+expect 'duplicate key: line and key' 2 'twice.cfg:3: .*the key "steps"' train twice.cfg
+printf 'run = {};\nx\0y\n' >zero.cfg
+expect 'a zero byte' 2 'zero.cfg:2: a zero byte' train zero.cfg
+cp "$BALLAST_PLUGIN_PATH/sink_jsonl.so" binary.cfg
+expect 'a binary file as config' 2 'binary.cfg:1: .*no text file' train binary.cfg
+mkfifo fifo
+expect 'a FIFO as config' 2 'fifo.*not a regular file' train fifo
+printf '@include "absent.cfg"\n' >include1.cfg
+expect 'an include that is not there' 2 'include1.cfg:1: .*absent.cfg' train include1.cfg
+printf 'run = {};\n@include "include3.cfg"\n' >include2.cfg
+printf '@include "include2.cfg"\n' >include3.cfg
+expect 'includes in a circle' 2 'include3.cfg:1: .*includes itself' train include2.cfg
+mkdir folder
+printf '@include "folder"\n' >include4.cfg
+expect 'an include that is a folder' 2 'include4.cfg:1: .*folder, not a regular file' train include4.cfg
+printf 'run = {};\nmodel = @include "x"\n' >include5.cfg
+expect 'an include inside a line' 2 "include5.cfg:2: .*'@'" train include5.cfg
+{ printf 'x = '; head -c 70 /dev/zero | tr '\0' '('; } >deep.cfg
+expect 'nesting without end' 2 'deep.cfg:1: .*nested deeper than 64' train deep.cfg
+{ printf 'data = { train = [ "a"'; yes ',"a"' | head -n 200002; printf ' ]; };\n'; } >huge.cfg
+expect 'a list of 200003' 2 'huge.cfg:[0-9]+: more than 200000 values' train huge.cfg
+head -c 5000000 /dev/zero | tr '\0' ' ' >large.cfg
+expect 'a file of 5 MB' 2 'large.cfg.*larger than' train large.cfg
+printf 'run = { name = "a;\n};\n' >string.cfg
+expect 'a string without end' 2 'string.cfg:1: .*no end on its line' train string.cfg
+printf 'run = { name = "a\\x00b"; };\n' >escape.cfg
+expect 'a string with a zero' 2 'escape.cfg:1: .*x00' train escape.cfg
+printf 'run = {};\n/* x\n\n' >comment.cfg
+expect 'a comment without end' 2 'comment.cfg:2: .*no end' train comment.cfg
+printf 'run = {\n  steps = 3; ];\n' >bracket.cfg
+expect 'brackets that do not match' 2 "bracket.cfg:2: .*opened at bracket.cfg:1" train bracket.cfg
+printf 'run = { steps = 3; };\n};\n' >close.cfg
+expect 'a bracket too many' 2 "close.cfg:2: '}' closes nothing" train close.cfg
+printf 'run = { name = demo; };\n' >quotes.cfg
+expect 'a string without quotes' 2 'quotes.cfg:1: .*needs quotes: "demo"' train quotes.cfg
+printf 'run = { name = "a"; steps = 99999999999999999999; };\n' >wide.cfg
+expect 'an integer beyond 64 bits' 2 'wide.cfg:1: .*64 bits' train wide.cfg
+printf 'run = { steps = 0x; };\n' >hex.cfg
+expect 'hexadecimal without digits' 2 'hex.cfg:1: .*"0x" is no number' train hex.cfg
+printf 'run = { steps = 12; seed = 0xffffffff; };\n' >hex32.cfg
+expect 'hexadecimal beyond 32 bits without L' 2 'hex32.cfg:1: .*0xffffffffL' train hex32.cfg
+printf 'run = [ 3 ];\n' >group.cfg
+expect 'a list for a group' 2 'group.cfg:1: run: expects a group' train group.cfg
+
+# ---- overrides
+expect 'override beyond 64 bits: the key is named' 2 'command line: run.steps=9+: .*64 bits' train tiny.cfg run.steps=99999999999999999999
+expect 'a float that overflows' 2 'lr is inf' train tiny.cfg optimizer.lr=1e400
+expect 'nan for a float' 2 'lr expects a float' train tiny.cfg optimizer.lr=nan
+expect 'a negative seed' 2 'seed is -1' train tiny.cfg run.seed=-1
+expect 'an empty value' 2 'steps expects an integer' train tiny.cfg run.steps=
+expect 'a key below a number' 2 'run.steps is an integer.*"x"' train tiny.cfg run.steps=1 run.steps.x=2
+expect 'an index of a group' 2 'run is a group, not a list' train tiny.cfg 'run[0]=3'
+expect 'an index far beyond the list' 2 'no \[3\]|empty list' train tiny.cfg 'regularizers[3]={plugin="z_loss"}'
+expect 'an override without a key' 2 'no override' train tiny.cfg =3
+expect 'two dots' 2 'no key path' train tiny.cfg run..steps=3
+
+# ---- shapes
+expect 'a model larger than memory' 1 'memory.*TB' train tiny.cfg model.layers=1024 model.width=65536
+expect 'a batch larger than memory' 1 'no memory' train tiny.cfg model.context=1048576 batch.sequences=16777216
+expect 'more rows at once than there can be' 2 'batch.micro' train tiny.cfg model.context=1048576 batch.sequences=16777216 batch.micro=1048576
+expect 'a width out of range' 2 'width is 1048576, outside' train tiny.cfg model.width=1048576
+expect 'kv_heads that do not divide heads' 2 'kv_heads = 2 or 4' train tiny.cfg model.kv_heads=3
+expect 'rotary position with an odd head' 2 'head_dim' train tiny.cfg model.position=rope model.head_dim=3
+expect 'unknown preset, with the nearest' 2 'gpt2-124m' train tiny.cfg model.preset=gpt2-125m
+expect 'a negative softcap' 2 'logit_softcap is -1' train tiny.cfg model.logit_softcap=-1.0
+expect 'tokens that make too many sequences' 2 'at most 16777216 sequences' train tiny.cfg batch.sequences=0 batch.tokens=1099511627689L model.context=1 cluster.emulate=3
+expect 'tokens that the context does not divide' 2 'tokens 100 is no multiple.*96 or 120' train tiny.cfg batch.sequences=0 batch.tokens=100
+expect 'a prime number of sequences over ranks' 2 'sequences = 16777212 or 16777215' train tiny.cfg batch.sequences=16777213 cluster.emulate=3
+
+# ---- plugins, schedules
+printf '\177ELF' >stub.so
+expect 'plugin of four bytes' 3 'stub.so: refused: 4 bytes' train tiny.cfg 'regularizers=({plugin="./stub.so"})'
+cp -L "$BALLAST_PLUGIN_PATH/regularizer_z_loss.so" machine.so
+printf '\362' | dd of=machine.so bs=1 seek=18 conv=notrunc 2>/dev/null
+expect 'plugin of another machine' 3 'machine.so: refused: built for ELF machine 242' train tiny.cfg 'regularizers=({plugin="./machine.so"})'
+expect 'plugin file that is not there' 3 'absent.so: No such file' train tiny.cfg 'regularizers=({plugin="./absent.so"})'
+expect 'a folder as plugin' 3 'folder: refused: not a regular file' train tiny.cfg 'regularizers=({plugin="./folder"})'
+expect 'a FIFO as plugin' 3 'fifo: refused: not a regular file' train tiny.cfg 'regularizers=({plugin="./fifo"})'
+expect 'a plugin of another kind, by name' 3 "'cosine' is a schedule" train tiny.cfg optimizer.plugin=cosine
+expect 'wsd: unknown option' 2 'did you mean "decay_share"' train tiny.cfg 'schedule={plugin="wsd";decay=0.5}'
+expect 'wsd: share out of range' 2 'decay_share is 2' train tiny.cfg 'schedule={plugin="wsd";decay_share=2.0}'
+expect 'wsd: exponential decay to zero' 2 'final' train tiny.cfg 'schedule={plugin="wsd";shape="exponential"}'
+expect 'piecewise: points missing' 2 '"updates" is required' train tiny.cfg 'schedule={plugin="piecewise"}'
+expect 'piecewise: not one factor for each' 2 'factors' train tiny.cfg 'schedule={plugin="piecewise";updates=[0,3];factors=[1.0]}'
+expect 'piecewise: updates that descend' 2 'updates' train tiny.cfg 'schedule={plugin="piecewise";updates=[3,0];factors=[1.0,0.5]}'
+
+# ---- data that is no data (formats and contents: data.t, pack.t)
+expect 'a folder as data' 4 'folder: is a directory' train tiny.cfg 'data={source="tokens";train=["folder"]}' model.vocab=61
+expect 'a FIFO as data' 4 'fifo: not a file' train tiny.cfg 'data={source="tokens";train=["fifo"]}' model.vocab=61
+expect 'unknown format of data' 4 'raw16' train tiny.cfg 'data={source="tokens";train=["zero.bin"];format="bin"}' model.vocab=61
+
+# ---- commands
+expect 'train: unknown option' 2 'usage: ballast train' train --fresch tiny.cfg
+expect 'check: option of another command' 2 'unknown option --fresh' check tiny.cfg --fresh
+expect 'report without a run' 2 'usage: ballast report' report
+expect 'report: unknown option' 2 'no such option' report --nope
+expect 'report of a folder that is no run' 2 'folder: no metrics.jsonl.*jsonl' report folder
+expect 'weights without a file' 2 'one or two checkpoints' weights
+expect 'weights of three' 2 'one or two checkpoints' weights a b c
+expect 'weights of a folder that is no checkpoint' 5 'folder: no model.safetensors.*checkpoints/STEP' weights folder
+expect 'data: no such command' 2 'info, pack and verify' data packs
+expect 'plugin: no such command' 2 'new or test' plugin tset
+expect 'plugin new without a kind' 2 'KIND and NAME' plugin new
+expect 'plugin new: no such kind' 2 'no kind "penalty"' plugin new penalty x
+expect 'plugin new: a name that is none' 2 'plugin name "Bad"' plugin new regularizer Bad
+expect 'plugin new over a folder' 2 'folder is there already' plugin new regularizer folder
+expect 'plugin test of nothing' 2 'absent.so: No such file' plugin test absent.so
+expect 'plugin test: unknown option' 2 'unknown key "x"' plugin test "$BALLAST_PLUGIN_PATH/regularizer_z_loss.so" x=1
+expect 'help on nothing' 2 '"nosuch"' help nosuch
+
+# ---- safetensors files that lie: length of the header, header, data
+lies() { # FILE LENGTH-BYTE-7 HEADER DATA
+    n=$(printf %s "$3" | wc -c)
+    { printf '%b' "\\0$(printf %o "$n")\\0\\0\\0\\0\\0\\0\\0$2"; printf %s "$3$4"; } >"$1.safetensors"
+}
+entry() { printf '"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%s]}' "$@"; }
+lies length '020' "{$(entry a F32 1 0,4)}" 1234
+expect 'safetensors: a header of 2^60 bytes' 5 'length.safetensors: byte 0: a header of 11529' weights length.safetensors
+lies json '000' '{"a":{]}' ''
+expect 'safetensors: no JSON' 5 'json.safetensors: header at byte' weights json.safetensors
+lies beyond '000' "{$(entry a F32 2 0,8)}" 1234
+expect 'safetensors: data beyond the file' 5 'tensor a: .*inside the file' weights beyond.safetensors
+lies overlap '000' "{$(entry a F32 1 0,4),$(entry b F32 1 0,4)}" 1234
+expect 'safetensors: two tensors in one place' 5 'tensor b: overlaps' weights overlap.safetensors
+lies extra '000' "{$(entry a F32 1 0,4)}" 123456
+expect 'safetensors: bytes that belong to nothing' 5 '2 bytes after the last tensor' weights extra.safetensors
+lies shape '000' "{$(entry a F32 4294967296,4294967296 0,0)}" ''
+expect 'safetensors: a shape that overflows' 5 'tensor a: its shape' weights shape.safetensors
+lies dtype '000' "{$(entry a I64 1 0,8)}" 12345678
+expect 'safetensors: a dtype that is not read' 5 'dtype I64 is not read' weights dtype.safetensors
+
+# ---- checkpoints and run directories: a run is made once and damaged in a copy
+test_expect_success 'a whole run to damage' 'train whole && mv runs whole.runs'
+
+# damaged NAME PATTERN COMMANDS: exit 5 with one line, and the damaged run is left as it was.
+damaged() {
+    name=$1 pattern=$2 commands=$3
+    test_expect_success "damaged: $name" '
+        rm -rf runs before && cp -r whole.runs runs && (cd runs/whole/checkpoints/6 && eval "$commands") && cp -r runs before &&
+        test_expect_code 5 "$BALLAST" train tiny.cfg run.name=whole run.steps=6 2>err &&
+        test "$(grep -c . err)" -eq 1 && grep -E "$pattern" err && diff -r before/whole/checkpoints runs/whole/checkpoints'
+}
+damaged 'state.json is cut' 'state.json' 'head -c 100 state.json >x && mv x state.json'
+damaged 'state.json is empty' 'state.json' ': >state.json'
+damaged 'the model is cut' 'model.safetensors' 'head -c 3000 model.safetensors >x && mv x model.safetensors'
+damaged 'the model has more bytes' 'model.safetensors' 'printf x >>model.safetensors'
+damaged 'a bit of the optimizer' 'optimizer-1-of-1.safetensors' 'printf "\001" | dd of=optimizer-1-of-1.safetensors bs=1 seek=2500 conv=notrunc'
+damaged 'the model is gone' 'model.safetensors' 'rm model.safetensors'
+damaged 'the optimizer is a folder' 'optimizer-1-of-1.safetensors' 'rm optimizer-1-of-1.safetensors && mkdir optimizer-1-of-1.safetensors'
+damaged 'files of the model and the optimizer swapped' 'safetensors' 'mv model.safetensors x && mv optimizer-1-of-1.safetensors model.safetensors && mv x optimizer-1-of-1.safetensors'
+
+test_expect_success 'weights of a run: the folder to name' '
+    rm -rf runs && cp -r whole.runs runs && test_expect_code 5 "$BALLAST" weights runs/whole 2>err &&
+    grep "runs/whole: a run, not a checkpoint; name one of the folders in runs/whole/checkpoints" err'
+
+test_expect_success 'report of a run without rows' '
+    train silent "sinks=()" && test_expect_code 2 "$BALLAST" report runs/silent 2>err && test "$(grep -c . err)" -eq 1 &&
+    grep "runs/silent: no metrics.jsonl.*jsonl" err && test ! -e runs/silent/report.html'
 
 test_expect_success 'an id beyond the vocabulary: file and offset, exit 4' '
     "$BALLAST" data pack p "$SOURCE/README.md" &&

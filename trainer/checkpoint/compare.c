@@ -23,6 +23,25 @@ static void close_set(struct set *s)
     bl_safetensors_close(s->files[1]);
 }
 
+/* A folder that holds no checkpoint: most often the run's is named. */
+static int refuse_folder(const char *path, struct bl_error *err)
+{
+    char *checkpoints = bl_format("%s/checkpoints", path);
+    struct stat st;
+
+    if (checkpoints && stat(checkpoints, &st) == 0 && S_ISDIR(st.st_mode))
+        bl_error_set(err, BL_EXIT_CHECKPOINT,
+                     "%s: a run, not a checkpoint; name one of the folders in %s", path,
+                     checkpoints);
+    else
+        bl_error_set(err, BL_EXIT_CHECKPOINT,
+                     "%s: no model.safetensors in it; name a .safetensors file or a checkpoint "
+                     "(runs/NAME/checkpoints/STEP)",
+                     path);
+    free(checkpoints);
+    return -1;
+}
+
 static int open_set(const char *path, struct set *s, struct bl_error *err)
 {
     static const int wanted[2] = {BL_FILE_MODEL, BL_FILE_OPTIMIZER};
@@ -39,8 +58,10 @@ static int open_set(const char *path, struct set *s, struct bl_error *err)
     }
     for (int f = 0; f < 2; f++) {
         char *file = bl_format("%s/%s", path, bl_checkpoint_files[wanted[f]]);
-        int opened = file ? bl_safetensors_open(file, &s->files[f], err)
-                          : bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
+        int opened = !file ? bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path)
+                     : f == 0 && stat(file, &st) != 0 && errno == ENOENT
+                         ? refuse_folder(path, err)
+                         : bl_safetensors_open(file, &s->files[f], err);
         free(file);
         if (opened != 0) {
             close_set(s);

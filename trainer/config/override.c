@@ -63,7 +63,7 @@ static int parse_value(const char *text, const char *where, struct bl_node **out
     if (!value) {
         if (rc != 0 && looks_like_value(text)) {
             const char *reason = strstr(why.text, ": ");
-            return bl_error_set(err, BL_EXIT_USAGE, "command line: %s",
+            return bl_error_set(err, BL_EXIT_USAGE, "%s: %s", where,
                                 reason ? reason + 2 : why.text);
         }
         value = bl_node_new(BL_NODE_STRING, NULL);

@@ -87,6 +87,47 @@ static void quote_line(const struct bl_scan *s, unsigned line, char *buffer, siz
     buffer[n] = '\0';
 }
 
+static const char *skip_string(const char *p)
+{
+    for (p++; *p && *p != '"'; p++)
+        if (*p == '\\' && p[1])
+            p++;
+    return *p ? p + 1 : p;
+}
+
+/* The first key of the scanned text that its group has already: libconfig tells the line only. Its
+ * length is the answer, 0 when there is none. */
+static size_t find_duplicate(const char *p, const char **key)
+{
+    static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_*";
+    struct name {
+        const char *text;
+        size_t length;
+    } *names = malloc((BL_CONFIG_SETTINGS + 1) * sizeof *names); /* of the groups that are open */
+    size_t begin[BL_CONFIG_DEPTH + 1] = {0}, depth = 0, count = 0, found = 0;
+    while (names && *p && !found) {
+        size_t n = strspn(p, word), blank = strspn(p + n, " \n");
+        if (*p == '"') {
+            p = skip_string(p);
+            continue;
+        }
+        if (*p == '{' && depth < BL_CONFIG_DEPTH)
+            begin[++depth] = count;
+        else if (*p == '}' && depth > 0)
+            count = begin[depth--];
+        if (n > 0 && strchr("=:", p[n + blank]) && p[n + blank] && count <= BL_CONFIG_SETTINGS) {
+            for (size_t i = begin[depth]; i < count; i++)
+                if (names[i].length == n && memcmp(names[i].text, p, n) == 0)
+                    found = n;
+            names[count++] = (struct name){p, n};
+            *key = p;
+        }
+        p += n ? n : 1;
+    }
+    free(names);
+    return found;
+}
+
 static int refuse(const struct bl_scan *s, const config_t *c, struct bl_error *err)
 {
     unsigned line = config_error_line(c) > 0 ? (unsigned)config_error_line(c) : 1;
@@ -94,11 +135,14 @@ static int refuse(const struct bl_scan *s, const config_t *c, struct bl_error *e
     const char *text = config_error_text(c) ? config_error_text(c) : "syntax error";
     char near[80];
     quote_line(s, line, near, sizeof near);
-    if (strstr(text, "duplicate"))
+    if (strstr(text, "duplicate")) {
+        const char *key = "";
+        size_t n = find_duplicate(s->text.text, &key);
         return bl_error_set(err, BL_EXIT_USAGE,
-                            "%s:%d: duplicate setting: \"%s\" sets a key that this group already "
-                            "has; remove one of them",
-                            at.file, at.line, near);
+                            "%s:%d: duplicate setting: the key \"%.*s\" is in this group "
+                            "already; remove one of them",
+                            at.file, at.line, n > 60 ? 60 : (int)n, key);
+    }
     return bl_error_set(err, BL_EXIT_USAGE, "%s:%d: %s at or before \"%s\"", at.file, at.line, text,
                         near);
 }

@@ -77,7 +77,8 @@ static const struct bl_option data_table[] = {
     DATA(train, STRINGS, "", NULL, "patterns of the training files"),
     DATA(validation, STRINGS, "", NULL, "patterns of the validation files"),
     DATA(holdout, FLOAT, "0.0", "[0,0.5]",
-         "without validation files: share of the training sequences, the last ones, that is kept for "
+         "without validation files: share of the training sequences, the last ones, that is kept "
+         "for "
          "evaluation"),
     DATA(format, STRING, "auto", NULL, "format of the files; auto = from their headers"),
     END,
