@@ -202,7 +202,7 @@ expect 'piecewise: updates that descend' 2 'updates' train tiny.cfg 'schedule={p
 # ---- data that is no data (formats and contents: data.t, pack.t)
 expect 'a folder as data' 4 'folder: is a directory' train tiny.cfg 'data={source="tokens";train=["folder"]}' model.vocab=61
 expect 'a FIFO as data' 4 'fifo: not a file' train tiny.cfg 'data={source="tokens";train=["fifo"]}' model.vocab=61
-expect 'unknown format of data' 4 'raw16' train tiny.cfg 'data={source="tokens";train=["zero.bin"];format="bin"}' model.vocab=61
+expect 'unknown format of data' 2 'raw16' train tiny.cfg 'data={source="tokens";train=["zero.bin"];format="bin"}' model.vocab=61
 
 # ---- commands
 expect 'train: unknown option' 2 'usage: ballast train' train --fresch tiny.cfg

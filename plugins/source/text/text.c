@@ -51,10 +51,12 @@ static int32_t open_files(void *self, const struct bl_source_files *files, struc
     struct text *t = self;
     const struct bl_host *host = t->shards.host;
 
-    if (files->format && strcmp(files->format, "auto") != 0 && strcmp(files->format, "text") != 0)
-        return host->fail(host, err,
-                          "data.format = \"%s\": source text reads \"auto\" and \"text\"",
-                          files->format);
+    if (files->format && strcmp(files->format, "auto") != 0 && strcmp(files->format, "text") != 0) {
+        host->fail(host, err, "data.format = \"%s\": source text reads \"auto\" and \"text\"",
+                   files->format);
+        err->code = 2; /* a wrong config, not wrong data */
+        return -1;
+    }
     return shards_open(&t->shards, files, "text files", BL_SHARD_TEXT, look, err);
 }
 

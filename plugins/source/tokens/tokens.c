@@ -45,11 +45,14 @@ static int32_t open_files(void *self, const struct bl_source_files *files, struc
 
     enum bl_shard_format wanted = BL_SHARD_AUTO;
 
-    if (files->format && bl_shard_format_parse(files->format, &wanted) != 0)
-        return host->fail(host, err,
-                          "data.format = \"%s\": source tokens reads \"auto\", \"llmc\", "
-                          "\"npy\", \"raw16\" and \"raw32\"",
-                          files->format);
+    if (files->format && bl_shard_format_parse(files->format, &wanted) != 0) {
+        host->fail(host, err,
+                   "data.format = \"%s\": source tokens reads \"auto\", \"llmc\", "
+                   "\"npy\", \"raw16\" and \"raw32\"",
+                   files->format);
+        err->code = 2; /* a wrong config, not wrong data */
+        return -1;
+    }
     return shards_open(&t->shards, files, "token shards", wanted, bl_shard_inspect, err);
 }
 
