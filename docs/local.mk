@@ -11,4 +11,4 @@ uninstall-local:
 
 sbatchdir = $(pkgdatadir)/slurm
 dist_sbatch_DATA = slurm/train.sbatch
-EXTRA_DIST += %D%/ballast.bash %D%/tutorial.md %D%/plugins.md
+EXTRA_DIST += %D%/ballast.bash %D%/logits.png %D%/tutorial.md %D%/plugins.md

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -99,13 +100,16 @@ static int finish(int rc, struct bl_error *err)
 /* OpenBLAS starts a thread for each processor when it is loaded, before main. None is ever used
  * (the pool makes all calls); each takes 128 MiB of address space, and where a limit leaves no room
  * they spin for ever, even at the end of the process. Only the environment can tell it not to, and
- * only before it is loaded: the program starts itself once more. Where that fails it goes on. */
+ * only before it is loaded: under such a limit the program starts itself once more. Where that
+ * fails it goes on. */
 static void start_without_blas_threads(char **argv)
 {
     static const char name[] = "OPENBLAS_NUM_THREADS";
     const char *now = getenv(name);
+    struct rlimit space;
     char path[4096];
-    if (now != NULL && strcmp(now, "1") == 0)
+    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY ||
+        (now != NULL && strcmp(now, "1") == 0))
         return;
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     if (n <= 0 || setenv(name, "1", 1) != 0)

@@ -318,12 +318,12 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
         .loss = ce + aux,
     };
     if (run_monitors(r, &in, 0, err) < 0)
-        return -1;
+        goto fail;
 
     struct bl_guard_input guarded = {sizeof guarded, 0, step, ce + aux, norm, lr};
     struct verdict v = {1, 0};
     if (run_guards(r, 0, &guarded, &v, err) < 0)
-        return -1;
+        goto fail;
     bl_metrics_set(r->metrics, "optim/grad_norm_clipped", guarded.norm);
     int failed = 0, skipped = 0;
     if (!v.skip && !isfinite(ce + aux))
@@ -332,10 +332,10 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     else if (!v.skip && !isfinite(guarded.norm))
         failed = diverged(step, "the gradient norm", guarded.norm, err);
     if (!failed && update(r, lr, &v, needs, &guarded, &skipped, err) < 0)
-        return -1;
+        goto fail;
     bl_metrics_set(r->metrics, "optim/skipped", skipped);
     if (!failed && run_monitors(r, &in, 1, err) < 0)
-        return -1;
+        goto fail;
 
     double seconds = r->waited + bl_clock() - start;
     bl_metrics_set(r->metrics, "time/data", r->waited);
@@ -343,13 +343,15 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     bl_metrics_set(r->metrics, "perf/tokens_per_second",
                    (double)(s->info.sequences * s->info.context) / seconds);
     bl_metrics_set(r->metrics, "perf/memory_bytes", (double)bl_memory_peak());
+    if (failed)
+        goto fail;
     r->gradients_ready = r->ce_ready = 0;
-    if (failed) {
-        bl_metrics_emit(r->metrics, step, r->directory.attempt);
-        return -1;
-    }
     r->step = step;
     return 0;
+fail: /* the row of the step that ends a run tells why */
+    r->gradients_ready = r->ce_ready = 0;
+    bl_metrics_emit(r->metrics, step, r->directory.attempt);
+    return -1;
 }
 
 /* ---- held-out loss --------------------------------------------------------------------------- */

@@ -309,6 +309,13 @@ test_expect_success 'no plugins anywhere' '
 test_expect_success 'a limit on file sizes: an error, no signal' '
     (ulimit -f 4; test_expect_code 1 "$BALLAST" train --fresh tiny.cfg run.name=limit 2>err) && grep "too large" err'
 
+test_expect_success 'a guard that ends the run: exit 7, the row of that step is kept' '
+    test_expect_code 7 "$BALLAST" train tiny.cfg run.name=skips run.steps=500 optimizer.lr=0.0 \
+        "guards=({plugin=\"skip_step\";window=4;minimum=2;sigmas=1e-3;patience=2})" 2>err &&
+    step=$(sed -n "s/.*guard skip_step: step \([0-9]*\).*/\1/p" err | tail -n 1) && cat err &&
+    test -n "$step" && tail -n 1 runs/skips/metrics.jsonl >row && grep "\"step\":$step," row &&
+    grep "\"spike/flag\":1" row && grep "\"loss/ce\":" row'
+
 test_expect_success 'divergence: exit 7, cause named, the row is kept' '
     test_expect_code 7 "$BALLAST" train tiny.cfg run.name=boom optimizer.plugin=sgd optimizer.lr=1e30 "guards=()" 2>err &&
     grep "diverged at step" err && tail -n 1 runs/boom/metrics.jsonl | grep -E "nan|inf"'

@@ -67,10 +67,13 @@ static int has_groups(const struct bl_node *n)
     return 0;
 }
 
+/* An empty list is no fact: another run's members stand against nothing. */
 static int add_node(struct bl_facts *f, const struct bl_node *n, const char *prefix)
 {
     if (n->type != BL_NODE_GROUP && !has_groups(n)) {
         struct bl_text value = {0};
+        if (n->type == BL_NODE_LIST && n->count == 0)
+            return 0;
         bl_text_add(&value, "%s", "");
         add_plain(&value, n);
         if (value.failed) {

@@ -197,6 +197,7 @@ static int differs(const struct bl_input *in, size_t count, int header, const ch
     return 0;
 }
 
+/* What always differs, or repeats another row. */
 static int is_expected(const char *key, int header)
 {
     static const char *const config_keys[] = {"run.name", "run.dir", NULL};
@@ -206,15 +207,29 @@ static int is_expected(const char *key, int header)
         if (strcmp(*keys, key) == 0)
             return 1;
     }
-    /* what a plugin is called says its version and checksum already */
-    static const char *const ends[] = {".kind", ".plugin", ".name", ".file", ".null", NULL};
-    for (size_t i = 0; header && ends[i]; i++) {
+    /* what a plugin is called says its version and checksum already; in the configuration the key
+     * has the name of the instance in it */
+    static const char *const ends[] = {".name", ".kind", ".plugin", ".file", ".null", NULL};
+    for (size_t i = 0; i < (header ? sizeof ends / sizeof *ends - 1 : 1); i++) {
         size_t n = strlen(key), m = strlen(ends[i]);
         if (n > m && strcmp(key + n - m, ends[i]) == 0)
             return 1;
     }
-    /* lists of parameters: what changed them is a key of the configuration */
-    return header && strncmp(key, "decay_groups", 12) == 0;
+    /* lists of parameters: what changed them is a key of the configuration; when a run was started
+     */
+    return header && (strncmp(key, "decay_groups", 12) == 0 || strncmp(key, "attempts", 8) == 0);
+}
+
+/* A plugin that some runs do not have is a difference of the configuration, shown there. */
+static int is_of_absent_plugin(const struct bl_input *in, size_t count, const char *key)
+{
+    if (strncmp(key, "plugins.", 8) != 0)
+        return 0;
+    for (size_t r = 0; r < count; r++) {
+        if (bl_facts_find(facts_of(&in[r], 1), key) == NULL)
+            return 1;
+    }
+    return 0;
 }
 
 static size_t add_differences(struct bl_document *d, const struct bl_input *in, size_t count,
@@ -225,7 +240,7 @@ static size_t add_differences(struct bl_document *d, const struct bl_input *in, 
         const struct bl_facts *f = facts_of(&in[i], header);
         for (size_t k = 0; k < f->count; k++) {
             const char *key = f->items[k].key, *cells[BL_PLOT_LINES + 1] = {key};
-            int seen = is_expected(key, header);
+            int seen = is_expected(key, header) || (header && is_of_absent_plugin(in, count, key));
             for (size_t before = 0; before < i && !seen; before++)
                 seen = bl_facts_find(facts_of(&in[before], header), key) != NULL;
             if (seen || !differs(in, count, header, key))
