@@ -1,5 +1,6 @@
 #include "budget.h"
 
+#include "data/prefetch.h"
 #include "regularizers.h"
 
 static uint32_t monitor_needs(const struct bl_setup *s)
@@ -52,8 +53,8 @@ int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, struct 
                                ? 0
                                : s->params.items[bl_params_find(&s->params, s->info.head)].count *
                                      sizeof(float));
-    b.batch = rows * (2 * sizeof(int32_t) + row_terms(s) * sizeof(double)) +
-              bl_rows_bytes(rows, pz, before);
+    b.batch = bl_prefetch_bytes(s->info.sequences, s->info.context) +
+              rows * row_terms(s) * sizeof(double) + bl_rows_bytes(rows, pz, before);
     if (s->validation != NULL || c->data.holdout > 0)
         b.batch += bl_rows_bytes(micro * s->info.context, 0, 0);
     b.total = b.model.total + b.optimizer + b.ranks + b.batch;

@@ -299,7 +299,7 @@ static int loop(struct bl_run *r, struct bl_error *err)
 
 int bl_run_train(struct bl_setup *s, int fresh, struct bl_error *err)
 {
-    struct bl_run r = {.s = s, .directory = {.lock = -1}};
+    struct bl_run r = {.s = s, .directory = {.folder = -1, .lock = -1}};
     int rc = -1;
     if (run_make(&r, err) < 0)
         goto done;

@@ -96,24 +96,34 @@ static int claim_attempt(struct bl_rundir *d, struct bl_error *err)
     return rc;
 }
 
+/* A file and not the folder itself: NFS locks only what is open for writing. The folder stays open
+ * too, to notice when another takes its place. */
 static int take_lock(struct bl_rundir *d, struct bl_error *err)
 {
-    d->lock = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (d->lock < 0)
-        return bl_error_set(err, BL_EXIT_FAILED, "%s: %s", d->path, strerror(errno));
-    if (flock(d->lock, LOCK_EX | LOCK_NB) < 0)
-        return bl_error_set(
-            err, BL_EXIT_FAILED,
-            errno == EWOULDBLOCK
-                ? "%s: another process trains there; wait for it or use another run.name"
-                : "%s: cannot be locked",
-            d->path);
-    return 0;
+    char *path = bl_format("%s/.lock", d->path);
+    if (path == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+    int rc = 0;
+    d->folder = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    d->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (d->folder < 0 || d->lock < 0)
+        rc = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", d->folder < 0 ? d->path : path,
+                          strerror(errno));
+    else if (flock(d->lock, LOCK_EX | LOCK_NB) < 0)
+        rc = errno == EWOULDBLOCK
+                 ? bl_error_set(err, BL_EXIT_FAILED,
+                                "%s: another process trains there; wait for it or use another "
+                                "run.name",
+                                d->path)
+                 : bl_error_set(err, BL_EXIT_FAILED, "%s: cannot be locked: %s", path,
+                                strerror(errno));
+    free(path);
+    return rc;
 }
 
 int bl_rundir_open(const struct bl_setup *s, int fresh, struct bl_rundir *out, struct bl_error *err)
 {
-    struct bl_rundir d = {.path = strdup(s->directory), .lock = -1};
+    struct bl_rundir d = {.path = strdup(s->directory), .folder = -1, .lock = -1};
     struct bl_text text = {0};
     char *config = bl_format("%s/config.cfg", s->directory);
     int rc = -1;
@@ -155,8 +165,8 @@ int bl_rundir_check(const struct bl_rundir *d, struct bl_error *err)
     int gone = stat(d->path, &there) < 0;
     if (gone && errno != ENOENT && errno != ENOTDIR)
         return 0; /* a file server that does not answer now may do so later */
-    if (!gone &&
-        (fstat(d->lock, &ours) < 0 || (ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)))
+    if (!gone && (fstat(d->folder, &ours) < 0 ||
+                  (ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)))
         return 0;
     return bl_error_set(
         err, BL_EXIT_FAILED,
@@ -169,7 +179,9 @@ void bl_rundir_close(struct bl_rundir *d)
 {
     if (d->lock >= 0)
         close(d->lock);
+    if (d->folder >= 0)
+        close(d->folder);
     free(d->path);
     free(d->config);
-    *d = (struct bl_rundir){.lock = -1};
+    *d = (struct bl_rundir){.folder = -1, .lock = -1};
 }

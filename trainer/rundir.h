@@ -6,7 +6,7 @@
 
 struct bl_rundir {
     char *path;
-    int lock;         /* file descriptor, -1 = none */
+    int folder, lock; /* file descriptors: the folder, <folder>/.lock; -1 = none */
     uint32_t attempt; /* 1-based */
     uint64_t plan;    /* its hash: config/plan.h */
     char *config;     /* the effective configuration as text */

@@ -34,7 +34,8 @@ struct bl_source_ops {
     void (*describe)(const void *self, struct bl_source_info *out);
     /* tokens (context,), targets (context,): targets[t] follows tokens[t]; -1 masks a target.
      * index < sequences. Every id is checked against vocab (host->info->vocab when not 0); the
-     * error names file and offset. Thread-safe. */
+     * error names file and offset. Thread-safe, and called from a thread that reads ahead: it uses
+     * neither host->metric nor host->parallel_for. */
     int32_t (*read)(void *self, uint64_t index, uint64_t vocab, int32_t *tokens, int32_t *targets,
                     struct bl_error *err);
 };
