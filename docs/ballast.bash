@@ -13,7 +13,7 @@ _ballast_files() { # WORD
 }
 
 # Names in the lines "  kind  name name ..." of `ballast plugins`; tokens of a help text.
-_ballast_plugins() { "${COMP_WORDS[0]}" plugins 2>/dev/null | awk '/^  [a-z]/ { for (i = 2; i <= NF; i++) print $i }'; }
+_ballast_plugins() { "${COMP_WORDS[0]}" plugins 2>/dev/null | awk '/^  [a-z]/ { print $2 }'; }
 _ballast_options() { "${COMP_WORDS[0]}" "$@" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u; }
 _ballast_commands() { "${COMP_WORDS[0]}" --help 2>/dev/null | sed -n 's/^  \([a-z]*\)  .*/\1/p'; }
 

@@ -126,7 +126,7 @@ changes() {
         sleep 0.25
     done
     eval "$3"
-    wait $pid
+    wait "$pid"
     test $? -eq 4 || { cat err; return 1; }
     test "$(grep -c "error:" err)" -eq 1 && grep "live.bin: changed while in use: $2" err
 }

@@ -41,12 +41,12 @@ static void make_record(struct record *m, uint64_t step, uint64_t count)
 
 static enum bl_outcome check_sink(struct bl_trial *t)
 {
-    struct record *m = calloc(1, sizeof *m);
     struct bl_plugin_instance *i = NULL;
     struct bl_error err = BL_ERROR_INIT;
     enum bl_outcome outcome = bl_trial_instance(t, &i);
     if (outcome != BL_CHECK_OK)
         return outcome;
+    struct record *m = calloc(1, sizeof *m);
     BL_EXPECT(t, m != NULL, "no memory");
     static const uint64_t counts[] = {3, 0, 1, 20, MANY};
     for (uint64_t step = 1; step <= 20; step++) {
@@ -84,7 +84,6 @@ static int writes_files(const char *folder)
 static enum bl_outcome check_full(struct bl_trial *t)
 {
     const struct rlimit none = {0, RLIM_INFINITY};
-    struct record *m = calloc(1, sizeof *m);
     struct bl_plugin_instance *i = NULL;
     struct bl_error err = BL_ERROR_INIT;
     if (t->conformance->verbose)
@@ -92,6 +91,7 @@ static enum bl_outcome check_full(struct bl_trial *t)
     enum bl_outcome outcome = bl_trial_instance(t, &i);
     if (outcome != BL_CHECK_OK)
         return outcome;
+    struct record *m = calloc(1, sizeof *m);
     BL_EXPECT(t, m != NULL && setrlimit(RLIMIT_FSIZE, &none) == 0, "no limit on files");
     int refused = 0;
     for (uint64_t step = 1; step <= 5; step++) {

@@ -35,7 +35,8 @@ struct bl_sample_row bl_sample_statistics(uint64_t vocab, const double *z, int32
     }
     r.mean = (double)mean;
     r.m2 = (double)squares;
-    r.lse = (double)(r.max + logl(mass));
+    /* the largest term of mass is 1 */
+    r.lse = (double)(r.max + logl(mass > 0 ? mass : 1));
     r.pz = (double)(pz / mass);
     r.target = target >= 0 ? z[target] : NAN;
     return r;

@@ -32,9 +32,9 @@ static int check_kind(const char *kind, struct bl_error *err)
         bl_text_add(&list, "%s%s", k > 1 ? ", " : "", names[k - 1]);
     }
     const char *near = bl_nearest(kind, names);
-    bl_error_set(err, BL_EXIT_USAGE, "no kind \"%.40s\" of plugin%s%s%s; there are %s", kind,
-                 near != NULL ? ": did you mean " : "", near != NULL ? near : "",
-                 near != NULL ? "?" : "", list.failed ? "nine" : list.text);
+    bl_error_set(err, BL_EXIT_USAGE, "no kind \"%.40s\" of plugin%s%s%s there are %s", kind,
+                 near != NULL ? "; did you mean " : "", near != NULL ? near : "",
+                 near != NULL ? "? If not," : ";", list.failed ? "nine" : list.text);
     bl_text_free(&list);
     return -1;
 }
