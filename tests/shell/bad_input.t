@@ -170,8 +170,11 @@ expect 'an override without a key' 2 'no override' train tiny.cfg =3
 expect 'two dots' 2 'no key path' train tiny.cfg run..steps=3
 
 # ---- shapes
-expect 'a model larger than memory' 1 'memory.*TB' train tiny.cfg model.layers=1024 model.width=65536
-expect 'a batch larger than memory' 1 'no memory' train tiny.cfg model.context=1048576 batch.sequences=16777216
+# (AddressSanitizer ends the program where malloc would answer NULL.)
+if ! nm -D "$BALLAST" 2>/dev/null | grep -q __asan_init; then
+    expect 'a model larger than memory' 1 'memory.*TB' train tiny.cfg model.layers=1024 model.width=65536
+    expect 'a batch larger than memory' 1 'no memory' train tiny.cfg model.context=1048576 batch.sequences=16777216
+fi
 expect 'more rows at once than there can be' 2 'batch.micro' train tiny.cfg model.context=1048576 batch.sequences=16777216 batch.micro=1048576
 expect 'a width out of range' 2 'width is 1048576, outside' train tiny.cfg model.width=1048576
 expect 'kv_heads that do not divide heads' 2 'kv_heads = 2 or 4' train tiny.cfg model.kv_heads=3

@@ -12,7 +12,11 @@ plugins_tokenizer_sentencepiece_la_SOURCES = %D%/sentencepiece.cc
 plugins_tokenizer_sentencepiece_la_CXXFLAGS = -std=c++17 -fvisibility=hidden $(cxx_warnings) \
     $(SANITIZER_CFLAGS) $(SENTENCEPIECE_CFLAGS)
 plugins_tokenizer_sentencepiece_la_LDFLAGS = -Wl,--as-needed $(plugin_ldflags)
-plugins_tokenizer_sentencepiece_la_LIBADD = $(SENTENCEPIECE_LIBS)
+plugins_tokenizer_sentencepiece_la_LIBADD = $(SENTENCEPIECE_LIBS) -lstdc++
+# The C linker: libtool links C++ with -nostdlib, and then no sanitizer.
+plugins_tokenizer_sentencepiece_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) \
+    $(LIBTOOLFLAGS) --mode=link $(CC) $(AM_CFLAGS) $(CFLAGS) \
+    $(plugins_tokenizer_sentencepiece_la_LDFLAGS) $(LDFLAGS) -o $@
 
 check_PROGRAMS += plugins/tokenizer/sentencepiece/sentencepiece_test
 plugins_tokenizer_sentencepiece_sentencepiece_test_SOURCES = \
