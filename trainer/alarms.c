@@ -119,7 +119,7 @@ static void describe(const struct rule *r, uint64_t step, const char *name, doub
         snprintf(rows, sizeof rows, " for %lld rows", (long long)a->in_a_row);
     if (others > 0)
         snprintf(more, sizeof more, "; %zu more of its metrics are outside too", others);
-    snprintf(out, size, "%.200s is %g at step %llu, %s%s%s", name,
+    snprintf(out, size, "%.120s is %g at step %llu, %s%s%s", name,
              isnan(value) ? (double)NAN : value /* no sign */, (unsigned long long)step, bound,
              rows, more);
 }

@@ -7,10 +7,9 @@
 /* Bytes. */
 struct bl_budget {
     struct bl_model_bytes model;
-    uint64_t optimizer; /* its state arrays */
-    uint64_t ranks;     /* sums over emulated ranks; 0 for one rank */
-    uint64_t
-        batch; /* tokens and targets read ahead, statistics and regularizer values of every row */
+    uint64_t optimizer;  /* its state arrays */
+    uint64_t ranks;      /* sums over emulated ranks; 0 for one rank */
+    uint64_t batch;      /* two batches, statistics and regularizer values of every row of one */
     uint64_t total;      /* of the above; code, libraries and plugins' own memory come on top */
     uint64_t checkpoint; /* on disk: the tensors of one, without the files' headers */
 };

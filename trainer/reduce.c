@@ -3,23 +3,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { BLOCK = 16384 };
+#include "base/bf16.h"
 
-static float round_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
-    uint32_t quiet = (bits | 0x00400000u) & 0xffff0000u;
-    bits = (bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
+enum { BLOCK = 16384 };
 
 static void round_array(uint64_t n, float *x)
 {
     for (uint64_t i = 0; i < n; i++)
-        x[i] = round_bf16(x[i]);
+        x[i] = bl_bf16_nearest(x[i]);
 }
 
 /* What is done to an array; both stages are lists of element-wise passes over one cached block. */
@@ -149,7 +140,7 @@ void bl_reduce_add_array(const struct bl_reduce *r, uint32_t group, uint64_t cou
         w.divide = ranks;
         break;
     case BL_AVERAGE_PREMULTIPLY:
-        w.multiply = w.round_wire ? round_bf16(1.0f / ranks) : 1.0f / ranks;
+        w.multiply = w.round_wire ? bl_bf16_nearest(1.0f / ranks) : 1.0f / ranks;
         break;
     case BL_AVERAGE_PREDIVIDE:
         w.divide = (float)predivisor(r->ranks);

@@ -13,7 +13,7 @@
 
 static void run_free(struct bl_run *r)
 {
-    bl_prefetch_free(r->prefetch); /* its thread uses the source, and may use the pool */
+    bl_prefetch_free(r->prefetch); /* its thread uses the source */
     bl_alarms_free(r->alarms);
     json_decref(r->changed);
     bl_metrics_free(r->metrics);
@@ -228,6 +228,11 @@ static int check_alarms(struct bl_run *r, int *names_checked, struct bl_alarms_v
 
 static int stopped_by_alarm(const struct bl_run *r, const char *why, struct bl_error *err)
 {
+    if (r->step == r->s->info.steps)
+        return bl_error_set(err, BL_EXIT_DIVERGED,
+                            "all %llu steps are done and the last checkpoint is kept, but the last "
+                            "row set off %s",
+                            (unsigned long long)r->step, why);
     return bl_error_set(err, BL_EXIT_DIVERGED,
                         "stopped after step %llu of %llu with a checkpoint by %s; the same command "
                         "goes on from there and stops again if that is still so: change the alarm, "
@@ -260,8 +265,8 @@ static int stop(struct bl_run *r, int number, struct bl_error *err)
                         (unsigned long long)r->s->info.steps);
 }
 
-/* A batch that cannot be read has changed nothing: what was trained so far is kept. */
-static int no_batch(struct bl_run *r)
+/* A sequence that cannot be read has changed nothing: what was trained so far is kept. */
+static int no_data(struct bl_run *r)
 {
     struct bl_error other = BL_ERROR_INIT;
     if (r->step > r->saved && save(r, &other) < 0)
@@ -277,12 +282,14 @@ static int loop(struct bl_run *r, struct bl_error *err)
     while (r->step < last) {
         int got = bl_stop_signal() != 0 ? 1 : bl_run_read(r, err);
         if (got != 0)
-            return got < 0 ? no_batch(r) : stop(r, bl_stop_signal(), err);
+            return got < 0 ? no_data(r) : stop(r, bl_stop_signal(), err);
         if (bl_rundir_check(&r->directory, err) < 0 || bl_run_step(r, err) < 0)
             return -1;
         if (r->s->validation != NULL && falls(o->eval_every, r->step, last) &&
-            bl_run_evaluate(r, err) < 0)
-            return -1;
+            bl_run_evaluate(r, err) < 0) {
+            bl_metrics_emit(r->metrics, r->step, r->directory.attempt);
+            return no_data(r);
+        }
         struct bl_alarms_verdict alarm;
         if (check_alarms(r, &names_checked, &alarm, err) < 0)
             return -1;

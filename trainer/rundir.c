@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/strings.h"
 #include "config/plan.h"
 
@@ -26,9 +27,9 @@ static int remove_old(const char *path, struct bl_error *err)
 {
     /* Checkpoints first, the plan last: a kill in between must not leave checkpoints without the
      * config.cfg that says which plan they belong to. */
-    static const char *const ours[] = {"checkpoints", "metrics.jsonl", "header.json",
-                                       "log.txt",     "report.html",   "report.md",
-                                       "figures",     "attempts",      "config.cfg"};
+    static const char *const ours[] = {
+        "checkpoints", "metrics.jsonl", "metrics.csv", "metrics.csv.new", "header.json", "log.txt",
+        "report.html", "report.md",     "figures",     "attempts",        "config.cfg"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         char *entry = bl_format("%s/%s", path, ours[i]);
         if (entry == NULL)
@@ -96,6 +97,22 @@ static int claim_attempt(struct bl_rundir *d, struct bl_error *err)
     return rc;
 }
 
+static int not_locked(const char *folder, const char *file, int cause, struct bl_error *err)
+{
+    if (cause == EWOULDBLOCK)
+        return bl_error_set(err, BL_EXIT_FAILED,
+                            "%s: another process trains there; wait for it or use another run.name",
+                            folder);
+    if (cause != ENOSYS && cause != EOPNOTSUPP)
+        return bl_error_set(err, BL_EXIT_FAILED, "%s: cannot be locked: %s", file, strerror(cause));
+    /* Lustre that is mounted without its option "flock" */
+    bl_log(BL_LOG_WARNING,
+           "%s: this file system has no locks, so nothing keeps a second process out of this run: "
+           "start it once at a time",
+           folder);
+    return 0;
+}
+
 /* A file and not the folder itself: NFS locks only what is open for writing. The folder stays open
  * too, to notice when another takes its place. */
 static int take_lock(struct bl_rundir *d, struct bl_error *err)
@@ -110,13 +127,7 @@ static int take_lock(struct bl_rundir *d, struct bl_error *err)
         rc = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", d->folder < 0 ? d->path : path,
                           strerror(errno));
     else if (flock(d->lock, LOCK_EX | LOCK_NB) < 0)
-        rc = errno == EWOULDBLOCK
-                 ? bl_error_set(err, BL_EXIT_FAILED,
-                                "%s: another process trains there; wait for it or use another "
-                                "run.name",
-                                d->path)
-                 : bl_error_set(err, BL_EXIT_FAILED, "%s: cannot be locked: %s", path,
-                                strerror(errno));
+        rc = not_locked(d->path, path, errno, err);
     free(path);
     return rc;
 }

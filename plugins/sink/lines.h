@@ -10,7 +10,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
 #include <locale.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,12 +52,13 @@ static inline void lines_text(struct lines *l, const char *text)
     lines_add(l, text, strlen(text));
 }
 
-/* The shortest of 15, 16, 17 digits that reads back to the same double; value is finite. */
+/* The shortest of 15, 16, 17 digits that reads back to the same double; value is finite. %g drops
+ * zeros at the end, so 15 are as short as it gets unless the number is subnormal. */
 static inline void lines_number(struct lines *l, double value)
 {
     char text[40];
 
-    for (int digits = 15; digits <= 17; digits++) {
+    for (int digits = fabs(value) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;

@@ -42,6 +42,11 @@ test_expect_success 'started again it stops again; with another threshold it goe
     "$BALLAST" train tiny.cfg run.name=stops "alarms=({metric=\"loss/c?\";above=99.0;from=4;action=\"stop\"})" 2>err &&
     grep "resuming from" err && same base stops'
 
+test_expect_success 'stop in the last step: exit 7, and nothing is left to train' '
+    rule="({metric=\"loss/ce\";above=1.0;from=6;action=\"stop\"})" && test_expect_code 7 alarmed last "$rule" &&
+    grep "all 6 steps are done and the last checkpoint is kept, but the last row set off alarms\[0\]: loss/ce" last.out &&
+    same base last && "$BALLAST" train tiny.cfg run.name=last "alarms=$rule" 2>err && grep complete err'
+
 # for = 3 from step 2 ends at step 4: with a checkpoint at 3 only a run that kept the count sees it.
 test_expect_success 'a count that a checkpoint cuts: resumed = not stopped' '
     rules="({metric=\"loss/ce\";above=1.0;from=2;for=3;action=\"checkpoint\"})" &&

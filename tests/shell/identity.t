@@ -66,6 +66,12 @@ test_expect_success 'header.json shows the newest sixteen attempts; empty and da
     for i in 5 6 7 8 9 10 11 12 13 14 15 16 17; do cp runs/many/attempts/1 runs/many/attempts/$i || return 1; done &&
     resume many && test "$(grep -c "\"attempt\": " runs/many/header.json)" -eq 16 && test -s runs/many/attempts/18'
 
+test_expect_success '--fresh, wherever it stands, removes what the old run and its sinks wrote, and nothing else' '
+    sinks="sinks=({plugin=\"jsonl\"},{plugin=\"csv\"})" && train again "$sinks" && : >runs/again/notes &&
+    "$BALLAST" train tiny.cfg run.name=again "$sinks" --fresh 2>/dev/null && test -e runs/again/notes &&
+    test "$(wc -l <runs/again/metrics.csv)" -eq 7 && test "$(wc -l <runs/again/metrics.jsonl)" -eq 6 &&
+    test_expect_code 2 "$BALLAST" train tiny.cfg --frehs 2>err && grep "unknown option --frehs" err'
+
 test_expect_success 'jsonl every: a part of the rows, the first and the last among them' '
     "$BALLAST" train --fresh tiny.cfg run.name=part run.steps=11 run.eval_every=7 "monitors=()" "sinks=({plugin=\"jsonl\";every=4})" 2>/dev/null &&
     sed "s/.*\"step\":\([0-9]*\).*/\1/" runs/part/metrics.jsonl >found && printf "1\n4\n7\n8\n11\n" >wanted && test_cmp wanted found'
@@ -74,7 +80,16 @@ test_expect_success 'jsonl every: a part of the rows, the first and the last amo
 cat >shim.c <<'C'
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <time.h>
+int flock(int fd, int operation) /* as on Lustre without the mount option "flock" */
+{
+    if (getenv("NO_LOCKS") == NULL)
+        return ((int (*)(int, int))dlsym(RTLD_NEXT, "flock"))(fd, operation);
+    errno = ENOSYS;
+    return -1;
+}
 static int calls;
 int clock_gettime(clockid_t id, struct timespec *t)
 {
@@ -96,6 +111,9 @@ if ${CC:-cc} -shared -fPIC -o shim.so shim.c -ldl 2>/dev/null && shim "$BALLAST"
         awk "{ if (NR > 1 && (\$1 < t || \$1 > t + 60)) bad = 1; t = \$1; if (!(\$2 > 0 && \$2 < 60 && \$3 > 1)) bad = 1 }
              END { exit bad || NR != 40 }" rows &&
         cut -c 12-13 runs/jump/log.txt | sort -u | wc -l >hours && test "$(cat hours)" -gt 1'
+    test_expect_success 'a file system without locks: a warning, and the run goes on' '
+        NO_LOCKS=1 shim "$BALLAST" train --fresh tiny.cfg run.name=lockless 2>err && grep "runs/lockless.*has no locks" err &&
+        train locked && ! grep locks locked.out && same locked lockless'
 else
     test_expect_success 'SKIP a wall clock that jumps: no C compiler, or this build takes no LD_PRELOAD' 'true'
 fi

@@ -180,6 +180,17 @@ test_expect_success 'a batch that cannot be read: the steps before it are kept' 
     says x "batch of step 5: sequence [0-9]+ is broken" && test "$(wc -l <runs/x/metrics.jsonl)" -eq 4 &&
     ls runs/x/checkpoints >list && echo 4 >four && test_cmp four list && goes_on x'
 
+test_expect_success 'a held-out sequence that cannot be read: step and row are kept' '
+    rm -rf runs/x && { run x PHASE=evaluate PHASE_CALL=3 PHASE_FAIL=1 -- run.checkpoint_every=0; test $? -eq 4; } &&
+    says x "evaluation after step 2: " && test "$(wc -l <runs/x/metrics.jsonl)" -eq 2 &&
+    ls runs/x/checkpoints >list && echo 2 >two && test_cmp two list && goes_on x'
+
+test_expect_success 'a signal and an alarm that stops, in one step: the alarm, one checkpoint' '
+    rm -rf runs/x && stop="alarms=({metric=\"optim/lr\";above=0.0;from=3;action=\"stop\"})" &&
+    { run x PHASE=observe PHASE_CALL=3 PHASE_SIGNAL=$TERM -- "$stop" run.checkpoint_every=0; test $? -eq 7; } &&
+    says x "stopped after step 3 of 6 with a checkpoint by alarms.0.: optim/lr" &&
+    test "$(grep -c "^checkpoint" x.err)" -eq 1 && goes_on x'
+
 test_expect_success 'a sink that fails stops nothing' '
     rm -rf runs/x && run x PHASE=write PHASE_CALL=2 PHASE_FAIL=1 && grep "1 rows* of metrics could not" x.err && same whole x'
 

@@ -162,7 +162,7 @@ static void test_many_names(void **state)
     bl_metrics_free(m);
 }
 
-/* A sink that always fails is given up after ten rows; the other one gets them all. */
+/* A sink that always fails is tried less and less often; the other one gets all rows. */
 static void test_failing_sink(void **state)
 {
     struct probe p = {.fail = 1}, q = {0};
@@ -172,17 +172,40 @@ static void test_failing_sink(void **state)
 
     (void)state;
     bl_log_level(-1);
-    for (uint64_t s = 1; s <= 30; s++) {
+    for (uint64_t s = 1; s <= 50; s++) {
         bl_metrics_set(m, "x", 1.0);
         bl_metrics_emit(m, s, 1);
     }
+    assert_int_equal(p.calls, 12); /* 1 to 10, 21, 42 */
+    assert_int_equal(p.step, 42);
+    for (uint64_t s = 51; s <= 10000; s++)
+        bl_metrics_emit(m, s, 1);
+    assert_true(p.calls > 12 + 6 && p.step > 10000 - 1025); /* a pause has an end */
+    assert_int_equal(bl_metrics_failures(m), 10000);        /* lost rows, not calls */
     bl_metrics_finish(m);
     bl_log_level(BL_LOG_INFO);
-    assert_int_equal(p.calls, 10);
-    assert_int_equal(p.finishes, 0);
-    assert_int_equal(q.calls, 30);
-    assert_int_equal(q.count, 1);
-    assert_int_equal(bl_metrics_failures(m), 30); /* lost rows, not calls */
+    assert_int_equal(p.finishes, 1); /* what it has may still be made durable */
+    assert_int_equal(q.calls, 10000);
+    bl_metrics_free(m);
+}
+
+/* A disk that was full for a while costs the rows of that time and of one pause. */
+static void test_sink_comes_back(void **state)
+{
+    struct probe p = {.fail = 1};
+    struct bl_plugin_instance a = make_sink(&p);
+    struct bl_plugin_instance *const sinks[1] = {&a};
+    struct bl_metrics *m = make(sinks, 1);
+
+    (void)state;
+    bl_log_level(-1);
+    for (uint64_t s = 1; s <= 40; s++) {
+        p.fail = s <= 15;
+        bl_metrics_emit(m, s, 1);
+    }
+    bl_log_level(BL_LOG_INFO);
+    assert_int_equal(p.calls, 10 + 20); /* from 21 on every one */
+    assert_int_equal(bl_metrics_failures(m), 20);
     bl_metrics_free(m);
 }
 
@@ -218,9 +241,13 @@ static void test_no_sinks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_row),        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_many_names), cmocka_unit_test(test_failing_sink),
-        cmocka_unit_test(test_flaky_sink), cmocka_unit_test(test_no_sinks),
+        cmocka_unit_test(test_row),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_many_names),
+        cmocka_unit_test(test_failing_sink),
+        cmocka_unit_test(test_sink_comes_back),
+        cmocka_unit_test(test_flaky_sink),
+        cmocka_unit_test(test_no_sinks),
     };
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static const struct bl_option run_table[] = {
     RUN(dir, STRING, "runs", NULL, "folder that holds the runs"),
     RUN(seed, INT, "42", "[0,inf)", "seed of every random number of the run"),
     RUN(steps, INT, "2000", "[1,inf)", "updates in the whole plan"),
-    RUN(eval_every, INT, "0", "[0,inf)", "updates between validations; 0 = never"),
+    RUN(eval_every, INT, "0", "[0,inf)", "updates between validations; 0 = only at the end"),
     RUN(eval_tokens, INT, "0", "[0,inf)",
         "at most so many tokens a validation; 0 = the whole split"),
     RUN(checkpoint_every, INT, "0", "[0,inf)", "updates between checkpoints; 0 = only at the end"),
@@ -78,8 +78,7 @@ static const struct bl_option data_table[] = {
     DATA(validation, STRINGS, "", NULL, "patterns of the validation files"),
     DATA(holdout, FLOAT, "0.0", "[0,0.5]",
          "without validation files: share of the training sequences, the last ones, that is kept "
-         "for "
-         "evaluation"),
+         "for evaluation"),
     DATA(format, STRING, "auto", NULL, "format of the files; auto = from their headers"),
     END,
 };

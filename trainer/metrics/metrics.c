@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/random.h"
 
-enum { FAILURES_IN_A_ROW = 10 };
+enum { FAILURES_IN_A_ROW = 10, LONGEST_PAUSE = 1024 };
 
 /* A name that was ever set. Rows name the same few hundred metrics again and again: names are
  * copied and hashed once for the whole run. */
@@ -21,7 +21,9 @@ struct name {
 
 struct sink {
     struct bl_plugin_instance *instance;
-    unsigned in_a_row;
+    unsigned in_a_row; /* failures */
+    unsigned pause;    /* rows between two tries; 0: it gets all of them */
+    unsigned left;     /* rows until the next try */
 };
 
 struct bl_metrics {
@@ -146,16 +148,26 @@ static double row_time(struct bl_metrics *m)
 static void took(struct bl_metrics *m, struct sink *s, int failed, const struct bl_error *err)
 {
     if (!failed) {
-        s->in_a_row = 0;
+        if (s->pause > 0)
+            bl_log(BL_LOG_INFO, "sink %s works again", s->instance->name);
+        s->in_a_row = s->pause = 0;
         return;
     }
     m->failures++;
     s->in_a_row++;
     bl_log_by(BL_LOG_WARNING, s->instance->name, "%s; the run goes on",
               err->text[0] ? err->text : "the sink failed without saying why");
-    if (s->in_a_row == FAILURES_IN_A_ROW)
-        bl_log(BL_LOG_WARNING, "sink %s failed %d times in a row and is not used any more",
+    if (s->in_a_row < FAILURES_IN_A_ROW)
+        return;
+    if (s->pause == 0)
+        bl_log(BL_LOG_WARNING,
+               "sink %s failed %d times in a row: it is tried less and less often, and misses the "
+               "rows between",
                s->instance->name, FAILURES_IN_A_ROW);
+    s->pause = s->pause == 0 ? FAILURES_IN_A_ROW : 2 * s->pause;
+    if (s->pause > LONGEST_PAUSE)
+        s->pause = LONGEST_PAUSE;
+    s->left = s->pause;
 }
 
 void bl_metrics_emit(struct bl_metrics *m, uint64_t step, uint32_t attempt)
@@ -175,9 +187,10 @@ void bl_metrics_emit(struct bl_metrics *m, uint64_t step, uint32_t attempt)
     for (size_t i = 0; i < m->sink_count; i++) {
         struct sink *s = &m->sinks[i];
         struct bl_error err = BL_ERROR_INIT;
-        if (s->in_a_row >= FAILURES_IN_A_ROW)
-            m->failures++; /* given up: its row is lost all the same */
-        else
+        if (s->left > 0) {
+            s->left--;
+            m->failures++; /* not tried, lost all the same */
+        } else
             took(m, s, s->instance->ops.sink.write(s->instance->self, &record, &err) != 0, &err);
     }
     m->count = 0;
@@ -190,8 +203,9 @@ void bl_metrics_finish(struct bl_metrics *m)
     for (size_t i = 0; m && i < m->sink_count; i++) {
         struct sink *s = &m->sinks[i];
         struct bl_error err = BL_ERROR_INIT;
-        if (s->in_a_row < FAILURES_IN_A_ROW && s->instance->ops.sink.finish)
-            took(m, s, s->instance->ops.sink.finish(s->instance->self, &err) != 0, &err);
+        if (s->instance->ops.sink.finish &&
+            s->instance->ops.sink.finish(s->instance->self, &err) != 0)
+            took(m, s, 1, &err);
     }
 }
 

@@ -23,8 +23,9 @@ void bl_metrics_row(const struct bl_metrics *m, struct bl_metrics_row *out);
 
 /* Hands the row to every sink and clears it. Its time is the clock on the wall at the first row,
  * plus what the monotonic clock says has gone by since: a wall clock that is set back cannot make
- * rows go back. A sink that fails is logged, counted, and not called again after 10 failures in a
- * row; the rows that it then misses count too. */
+ * rows go back. A sink that fails is logged and counted; after 10 failures in a row it is tried
+ * only after a pause of 10 rows, then 20, 40, up to 1024, until it works again. The rows that it
+ * misses count too. */
 void bl_metrics_emit(struct bl_metrics *m, uint64_t step, uint32_t attempt);
 void bl_metrics_finish(struct bl_metrics *m);
 uint64_t bl_metrics_failures(const struct bl_metrics *m);

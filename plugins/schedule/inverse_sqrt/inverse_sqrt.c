@@ -14,7 +14,7 @@
  * is the inverse square root of OLMo v1, with floor = 0.1 that of OLMo-core.
  *
  * What it cannot do: end at a low rate. At step 100 s it is still a tenth of the peak; it knows
- * nothing of the plan's length, which is its use: a run can be prolonged without a change of plan.
+ * nothing of the plan's length, which is its use: a longer run begins with the rates of a shorter.
  * A floor makes it no inverse square root at all in the long run: norm growth under a pure 1/sqrt
  * is logarithmic, under a floor it is that of a constant rate.
  */

@@ -1,5 +1,5 @@
 plugin_LTLIBRARIES += plugins/sink_jsonl.la
-plugins_sink_jsonl_la_SOURCES = %D%/jsonl.c
+plugins_sink_jsonl_la_SOURCES = %D%/jsonl.c plugins/sink/lines.h
 plugins_sink_jsonl_la_LDFLAGS = $(plugin_ldflags)
 
 check_PROGRAMS += plugins/sink/jsonl/jsonl_test

@@ -4,6 +4,7 @@
 #include "backend/cpu/cut.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/vector.h"
+#include "base/bf16.h"
 
 struct forward {
     const struct bl_linear *a;
@@ -19,7 +20,7 @@ static void round_tile(float *c, uint64_t m, uint64_t n, uint64_t ld)
         for (; j + BL_LANES <= n; j += BL_LANES)
             bl_v_store(row + j, bl_v_bf16(bl_v_load(row + j)));
         for (; j < n; j++)
-            row[j] = bl_bf16(row[j]);
+            row[j] = bl_bf16_nearest(row[j]);
     }
 }
 

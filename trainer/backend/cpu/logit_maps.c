@@ -2,6 +2,7 @@
 #include "backend/cpu/ops.h"
 #include "backend/cpu/vector.h"
 #include "backend/cpu/vmath.h"
+#include "base/bf16.h"
 
 struct map {
     uint64_t rows, vocab, stride, rows_per_task;
@@ -55,7 +56,7 @@ static void scale_row(const struct map *m, uint64_t row)
 
     for (uint64_t v = 0; v < m->vocab; v++) {
         const float x = (float)(s * (double)z[v]);
-        z[v] = m->bf16 ? bl_bf16(x) : x;
+        z[v] = m->bf16 ? bl_bf16_nearest(x) : x;
     }
 }
 
@@ -80,7 +81,7 @@ static void scale_grad_row(const struct map *m, uint64_t row)
     slope *= inverse;
     for (v = 0; v < m->vocab; v++) {
         const float g = (float)(s * (double)dz[v] + (plain + slope * (double)z[v]));
-        dz[v] = m->bf16 ? bl_bf16(g) : g;
+        dz[v] = m->bf16 ? bl_bf16_nearest(g) : g;
     }
 }
 

@@ -16,6 +16,7 @@
 
 #include "backend/cpu/ops.h"
 #include "backend/cpu/tile.h"
+#include "base/bf16.h"
 
 #define BLOCK 1024
 
@@ -343,9 +344,9 @@ static void grad_row(const struct bl_logit_grad *a, uint64_t row)
         slopes(&c, z, dz, bf16, 0, 0);
 
     if (c.target_index >= 0)
-        dz[c.target_index] = bf16 ? bl_bf16((float)at_target) : (float)at_target;
+        dz[c.target_index] = bf16 ? bl_bf16_nearest((float)at_target) : (float)at_target;
     if (c.max_index >= 0)
-        dz[c.max_index] = bf16 ? bl_bf16((float)at_max) : (float)at_max;
+        dz[c.max_index] = bf16 ? bl_bf16_nearest((float)at_max) : (float)at_max;
 }
 
 static void grad_rows(void *argument, uint64_t task)

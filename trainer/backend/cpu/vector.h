@@ -204,19 +204,6 @@ BL_V_INLINE bl_vf bl_v_bf16(bl_vf x)
     return (bl_vf)((nan & quiet) | (~nan & r));
 }
 
-static inline __attribute__((unused)) float bl_bf16(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    if (x != x)
-        u |= 0x00400000u;
-    else
-        u += 0x7fffu + ((u >> 16) & 1u);
-    u &= 0xffff0000u;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 /* Rounded to `dtype` (BL_FP32: as it is) where bf16 is a loop-invariant flag. */
 BL_V_INLINE bl_vf bl_v_round(bl_vf x, int bf16)
 {

@@ -20,6 +20,8 @@ struct bl_record {
 
 struct bl_sink_ops {
     BL_COMMON_OPS;
+    /* After 10 failures in a row it gets fewer rows: a pause of 10, then 20, 40, ... 1024 of them
+     * before the next try, until one succeeds. */
     int32_t (*write)(void *self, const struct bl_record *record, struct bl_error *err);
     /* The run ends, for whatever reason; everything written must now be durable. */
     int32_t (*finish)(void *self, struct bl_error *err);
