@@ -34,7 +34,8 @@ static const char usage[] =
     "A document longer than 32 KiB is encoded in pieces, cut at the last line end that fits, else\n"
     "at the last space or character; the cut that holds out the validation part is one more\n"
     "border. For bytes that changes nothing. A model that merges over line ends does not do so\n"
-    "there, and one that puts a space in front of a text does so for each piece.\n";
+    "there, and one that puts a space in front of a text does so for each piece. Characters that\n"
+    "a model without byte fallback does not know become its <unk>; they are not counted.\n";
 
 static const char hint[] = "see: ballast data pack --help";
 

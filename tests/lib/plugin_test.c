@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/strings.h"
+#include "plugin/conformance.h"
 
 #define FRESH_ERROR ((struct bl_error)BL_ERROR_INIT)
 
@@ -307,67 +308,50 @@ void bl_bench_reload(struct bl_bench *b)
 /* ---- what holds for every plugin --------------------------------------------------------------
  */
 
-static void check_file(uint32_t kind, const char *name)
+/* The program's own checks, the ones of `ballast plugin test`. */
+static void check_conformance(const char *path, const char *required)
 {
-    struct bl_error err = BL_ERROR_INIT;
-    struct bl_strings none = {0, NULL};
-    struct bl_library *library = NULL;
-    char *path = NULL, *tail = bl_format("%s_%s.so", bl_kind_name(kind), name);
-    assert_non_null(tail);
-    if (bl_plugin_find(kind, name, &none, &path, &err) != 0 ||
-        bl_plugin_precheck(path, kind, &err) != 0 ||
-        bl_library_open(path, kind, &library, &err) != 0)
-        fail_msg("%s", err.text);
-    const char *base = strrchr(path, '/');
-    assert_string_equal(base != NULL ? base + 1 : path, tail);
-    const struct bl_plugin *p = bl_library_plugin(library);
-    assert_int_equal(p->kind, kind);
-    assert_string_equal(p->name, name);
-    assert_true(p->version != NULL && p->version[0] != '\0');
-    assert_true((p->devices & BL_DEVICE_CPU) != 0);
-    for (const struct bl_option *o = p->options; o != NULL && o->key != NULL; o++) {
-        if (o->doc == NULL || o->doc[0] == '\0')
-            fail_msg("option %s has no doc line", o->key);
-        if ((o->default_text == NULL) != ((o->flags & BL_OPTION_REQUIRED) != 0) &&
-            o->type != BL_OPTION_STRING)
-            fail_msg("option %s: a default is missing, or one is there for a required key", o->key);
+    enum { MOST = 8 };
+    struct bl_error err = FRESH_ERROR;
+    struct bl_conformance c = {.path = path, .seconds = 60};
+    char *assignments[MOST];
+    FILE *out = tmpfile();
+    assert_non_null(out);
+    for (const char *at = required + strspn(required, " "); *at != '\0';) {
+        size_t key = strcspn(at, " ="), value = key + strspn(at + key, " ="), end;
+        end = value + strcspn(at + value, ";");
+        assert_true(c.assignments < MOST);
+        assignments[c.assignments] =
+            bl_format("%.*s=%.*s", (int)key, at, (int)(end - value), at + value);
+        assert_non_null(assignments[c.assignments++]);
+        at += end + strspn(at + end, "; ");
     }
-    bl_library_close(library);
+    c.assignment = assignments;
+    if (bl_conformance_run(&c, out, &err) != 0) {
+        char line[1024];
+        rewind(out);
+        while (fgets(line, sizeof line, out) != NULL)
+            print_error("%s", line);
+        fail_msg("%s", err.text);
+    }
+    for (int i = 0; i < c.assignments; i++)
+        free(assignments[i]);
+    fclose(out);
+}
+
+static void check_other_kinds(uint32_t kind, const char *path)
+{
     for (uint32_t other = 1; other < BL_KIND_COUNT; other++) {
+        struct bl_error err = FRESH_ERROR;
+        struct bl_library *library = NULL;
         if (other == kind)
             continue;
-        err = FRESH_ERROR;
-        library = NULL;
         if (bl_library_open(path, other, &library, &err) == 0)
             fail_msg("%s was accepted as a %s", path, bl_kind_name(other));
         assert_null(library);
         assert_int_equal(err.code, BL_EXIT_PLUGIN);
         assert_true(err.text[0] != '\0');
     }
-    free(path);
-    free(tail);
-}
-
-static char *dumped(const struct bl_plugin_instance *i)
-{
-    struct bl_text text = {0};
-    bl_instance_dump_options(i, 0, &text);
-    assert_false(text.failed);
-    char *copy = strdup(text.text != NULL ? text.text : "");
-    assert_non_null(copy);
-    bl_text_free(&text);
-    return copy;
-}
-
-static void check_dump(struct bl_bench *b, uint32_t kind, const char *name, const char *required)
-{
-    bl_bench_open(b, kind, name, required);
-    char *first = dumped(b->instance);
-    bl_bench_open(b, kind, name, first);
-    char *second = dumped(b->instance);
-    assert_string_equal(first, second);
-    free(first);
-    free(second);
 }
 
 static void check_unknown_key(struct bl_bench *b, uint32_t kind, const char *name,
@@ -390,103 +374,24 @@ static void check_unknown_key(struct bl_bench *b, uint32_t kind, const char *nam
     }
 }
 
-static void check_bounds(struct bl_bench *b, uint32_t kind, const char *name, const char *required,
-                         const struct bl_option *table)
-{
-    for (const struct bl_option *o = table; o != NULL && o->key != NULL; o++) {
-        if ((o->type != BL_OPTION_INT && o->type != BL_OPTION_FLOAT) || o->range == NULL ||
-            strstr(required, o->key) != NULL)
-            continue;
-        double low = strtod(o->range + 1, NULL);
-        if (!isfinite(low))
-            continue;
-        if (o->range[0] == '[')
-            low -= 1;
-        char number[32];
-        char *config =
-            o->type == BL_OPTION_INT
-                ? bl_format("%s = %lld; %s", o->key, (long long)low, required)
-                : bl_format("%s = %s; %s", o->key, bl_double_text(low, number), required);
-        bl_bench_refuses(b, kind, name, config, BL_EXIT_USAGE, o->key);
-        free(config);
-    }
-}
-
-static void check_null(struct bl_bench *b, uint32_t kind, const char *name, const char *required,
-                       const struct bl_plugin *p)
-{
-    if (p->null_setting == NULL)
-        return;
-    struct bl_text config = {0};
-    const char *at = p->null_setting;
-    while (*at != '\0') {
-        size_t key = strcspn(at, "="), value = strcspn(at + key, ",") - 1;
-        const struct bl_option *o = p->options;
-        while (o->key != NULL && (strlen(o->key) != key || strncmp(o->key, at, key) != 0))
-            o++;
-        if (o->key == NULL)
-            fail_msg("null setting %s names an unknown key", p->null_setting);
-        const char *quote = o->type == BL_OPTION_STRING || o->type == BL_OPTION_CHOICE ? "\"" : "";
-        bl_text_add(&config, "%s = %s%.*s%s; ", o->key, quote, (int)value, at + key + 1, quote);
-        at += key + 1 + value;
-        at += *at == ',';
-    }
-    bl_text_add(&config, "%s", required);
-    assert_false(config.failed);
-    bl_bench_open(b, kind, name, config.text);
-    if (!b->instance->null)
-        fail_msg("{%s} is not recognised as the null setting %s", config.text, p->null_setting);
-    bl_text_free(&config);
-}
-
-static void check_state(struct bl_bench *b, uint32_t kind, const char *name, const char *required)
-{
-    struct bl_plugin_instance *other = NULL;
-    struct bl_error err = BL_ERROR_INIT;
-    bl_bench_open(b, kind, name, required);
-    if (make_instance(b, &other, &err) != 0)
-        fail_msg("a second instance: %s", err.text);
-    assert_true((b->ops->common.save == NULL) == (b->ops->common.load == NULL));
-    if (b->ops->common.save != NULL) {
-        uint64_t bytes = 0, again = 0;
-        unsigned char *state = saved_state(b->instance, &bytes);
-        load_state(other, state, bytes);
-        unsigned char *copy = saved_state(other, &again);
-        assert_int_equal(again, bytes);
-        assert_memory_equal(copy, state, bytes);
-        if (bytes > 0) {
-            memset(copy, 0xa5, bytes);
-            assert_int_equal(b->ops->common.save(b->self, copy, bytes - 1), bytes);
-            for (uint64_t i = 0; i < bytes; i++)
-                assert_int_equal(copy[i], 0xa5);
-            assert_int_equal(other->ops.common.load(other->self, state, bytes - 1, &err), -1);
-            assert_true(err.text[0] != '\0');
-            assert_int_equal(other->ops.common.load(other->self, state, 0, &err), -1);
-        }
-        free(state);
-        free(copy);
-    }
-    bl_instance_destroy(other);
-}
-
 void bl_bench_common(uint32_t kind, const char *name, const char *required)
 {
     struct bl_bench b;
-    if (required == NULL)
-        required = "";
-    check_file(kind, name);
+    const struct bl_strings none = {0, NULL};
+    struct bl_error err = FRESH_ERROR;
+    char *path = NULL;
+    if (bl_plugin_find(kind, name, &none, &path, &err) != 0)
+        fail_msg("%s", err.text);
+    check_conformance(path, required);
+    check_other_kinds(kind, path);
+    free(path);
     bl_bench_start(&b);
     bl_bench_open(&b, kind, name, required);
     /* The library may go with its last instance: keep this one while its table is read. */
     struct bl_plugin_instance *keep = NULL;
     if (make_instance(&b, &keep, &b.err) != 0)
         fail_msg("%s", b.err.text);
-    const struct bl_plugin *p = keep->plugin;
-    check_dump(&b, kind, name, required);
-    check_unknown_key(&b, kind, name, required, p->options);
-    check_bounds(&b, kind, name, required, p->options);
-    check_null(&b, kind, name, required, p);
-    check_state(&b, kind, name, required);
+    check_unknown_key(&b, kind, name, required, keep->plugin->options);
     bl_instance_destroy(keep);
     bl_bench_stop(&b);
 }

@@ -97,13 +97,9 @@ void bl_bench_forget(struct bl_bench *b); /* drops all metrics */
 const char *bl_bench_log(struct bl_bench *b);
 unsigned bl_bench_logged(struct bl_bench *b, const char *word); /* times that `word` occurs */
 
-/* What holds for every plugin of every kind. `required`: keys without a default, else "".
- *   the file is found, passes the checks, has the name and kind that its file name says, is refused
- *   as any other kind; each option has a doc line and a default that parses; the effective options,
- *   dumped, read back to the same; an unknown key is refused with the nearest one and its place; a
- *   number outside a half-open or closed lower bound is refused; the null setting is recognised;
- *   two instances live side by side; saved state loads into a fresh instance and saves to the same
- *   bytes; a buffer that is too small is not written; cut state is refused. */
+/* What holds for every plugin: all checks of `ballast plugin test`; the file is refused as any
+ * other kind; an unknown key is refused with the nearest one and its place. `required`: keys
+ * without a default as "key = value; ...", else "". */
 void bl_bench_common(uint32_t kind, const char *name, const char *required);
 
 /* Saves the open instance's state, replaces the instance by a fresh one of the same configuration,

@@ -78,16 +78,14 @@ test_expect_success 'perplexity saturates to inf and stops nothing' '
 
 test_expect_success 'SIGTERM: checkpoint, exit 75; the same command goes on' '
     { "$BALLAST" train --fresh tiny.cfg run.name=term run.steps=100000 "monitors=()" >out 2>&1 & } && pid=$! &&
-    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        test -s runs/term/metrics.jsonl && break; sleep 0.25; done &&
+    await test -s runs/term/metrics.jsonl &&
     kill -TERM $pid && { wait $pid; test $? -eq 75; } && ls runs/term/checkpoints/*/state.json &&
     { timeout -s INT 3 "$BALLAST" train tiny.cfg run.name=term run.steps=100000 "monitors=()" >out 2>&1; test $? -eq 124 -o $? -eq 130; } &&
     grep "resuming from" out'
 
 test_expect_success 'two runs in one directory: the second is refused' '
     { "$BALLAST" train --fresh tiny.cfg run.name=two run.steps=100000 "monitors=()" >out1 2>&1 & } && pid=$! &&
-    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        test -s runs/two/metrics.jsonl && break; sleep 0.25; done &&
+    await test -s runs/two/metrics.jsonl &&
     test_expect_code 1 "$BALLAST" train tiny.cfg run.name=two run.steps=100000 "monitors=()" 2>err && grep another err;
     rc=$?; kill -INT $pid; { wait $pid; test $? -eq 130; } && test $rc -eq 0'
 

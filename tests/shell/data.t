@@ -118,13 +118,10 @@ test_expect_success 'refused before a run directory is made: widths, contradicti
 # changes NAME PATTERN COMMAND: a run whose shard live.bin is treated by COMMAND after some steps.
 changes() {
     cp t1.bin live.bin
-    timeout 30 "$BALLAST" train --fresh tiny.cfg run.name="$1" run.steps=1000000 "monitors=()" \
+    timeout 120 "$BALLAST" train --fresh tiny.cfg run.name="$1" run.steps=1000000 "monitors=()" \
         "data={source=\"tokens\";train=[\"live.bin\"]}" model.vocab=61 >/dev/null 2>err &
     pid=$!
-    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        test -s "runs/$1/metrics.jsonl" && break
-        sleep 0.25
-    done
+    await test -s "runs/$1/metrics.jsonl" || { cat err; return 1; }
     eval "$3"
     wait "$pid"
     test $? -eq 4 || { cat err; return 1; }

@@ -33,6 +33,16 @@ sinks = ( { plugin = "jsonl"; } );
 CFG
 }
 
+# await COMMAND...: until it succeeds; a minute at most, as test machines may be busy.
+await() {
+    for _ in $(seq 600); do
+        "$@" && return
+        sleep 0.1
+    done
+    echo "in vain: $*"
+    return 1
+}
+
 # train NAME [KEY=VALUE...]: a fresh run of tiny.cfg in runs/NAME.
 train() {
     name=$1

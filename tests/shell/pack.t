@@ -9,6 +9,7 @@ MODEL=$FIXTURES/genesis.model
 TEXT=$FIXTURES/genesis.txt
 
 pack() { "$BALLAST" data pack "$@"; }
+for i in 1 2 3 4 5 6 7; do cat "$TEXT"; done >lines.txt
 
 # ids FILE: one a line, after the header, which is checked.
 ids() {
@@ -75,7 +76,6 @@ test_expect_success 'several inputs are joined by a line end' '
     test "$(ids join-train.bin 256 | tr "\n" " ")" = "97 10 98 10 99 "'
 
 test_expect_success SPM_ENCODE 'lines: the ids of spm_encode, any number of threads' '
-    for i in 1 2 3 4 5 6 7; do cat "$TEXT"; done >lines.txt &&
     spm_encode --model="$MODEL" --output_format=id --extra_options=eos <lines.txt | tr " " "\n" >wanted &&
     for t in 1 2 5; do
         pack --model "$MODEL" --documents lines --validation 0 --threads $t "l$t" lines.txt >out &&
@@ -120,7 +120,7 @@ test_expect_success SENTENCEPIECE 'killed: only temporary files, and the next ru
     for i in 1 2 3 4; do cat lines.txt "$TEXT" "$TEXT" "$TEXT"; done >a &&
     for i in 1 2 3 4 5 6 7 8 9; do cat a a; done >b && for i in 1 2 3 4; do cat b; done >many.txt &&
     { "$BALLAST" data pack --shard-tokens 100000 --model "$MODEL" kill many.txt >out 2>&1 & } && pid=$! &&
-    for i in $(seq 200); do [ -s kill-train-000001.bin.tmp ] && break; sleep 0.05; done &&
+    await test -s kill-train-000001.bin.tmp &&
     refused 4 "another process is making this" kill "$TEXT" &&
     kill -9 $pid && { wait $pid; test -e kill-train-000001.bin.tmp; } && test -z "$(find . -name "kill-*.bin")" &&
     pack kill "$TEXT" >out && test "$(echo kill-*)" = "kill-train.bin kill-val.bin"'

@@ -89,4 +89,18 @@ test_expect_success 'a gnuplot that fails: one line with its last words; one tha
 test_expect_success 'names that are markup, quotes, commands' '
     n="<i>\`date\` it'"'"'s \"\$HOME\" {a_b}" && cp -r runs/a "$n" && quiet "$BALLAST" report "$n" runs/b --out q &&
     ! grep "<i>" q/report.html && { ! command -v xmllint || xmllint --noout q/report.html; } && test -s q/figures/loss.png'
+# figures PAGE: every SVG of the page, taken out and parsed.
+figures() {
+    rm -f figure-*.svg
+    grep -o "svg+xml;base64,[^\"]*" "$1" | sed "s/.*,//" >coded && test -s coded && i=0 &&
+        while read -r line; do
+            i=$((i + 1)) && printf "%s" "$line" | base64 -d >"figure-$i.svg" && xmllint --noout "figure-$i.svg" || return 1
+        done <coded
+}
+test_expect_success XMLLINT 'names that are no UTF-8, and metrics that are markup: the figures can still be read' '
+    mkdir -p odd && bad=$(printf "odd/x\377\302<&>\003\nline") && cp -r runs/a "$bad" && cp -r runs/b odd/other &&
+    sed "s/\"loss\/ce\":/\"loss\/<b\&c>\":1.5,&/" runs/a/metrics.jsonl >"$bad/metrics.jsonl" &&
+    quiet "$BALLAST" report --out odd/page "$bad" odd/other && figures odd/page/report.html && grep -q "b&amp;c" figure-*.svg &&
+    quiet "$BALLAST" report "$bad" && test -s "$bad/figures/loss.png" && figures "$bad/report.html" &&
+    xmllint --noout "$bad/report.html"'
 test_done

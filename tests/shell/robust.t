@@ -111,7 +111,7 @@ test_expect_success 'a signal with nothing done since the checkpoint writes none
 # wait_rows NAME N: until metrics.jsonl has so many rows.
 wait_rows() {
     rows=0
-    for _ in $(seq 400); do
+    for _ in $(seq 3000); do
         [ ! -e "runs/$1/metrics.jsonl" ] || rows=$(wc -l <"runs/$1/metrics.jsonl")
         [ "$rows" -ge "$2" ] && return 0
         sleep 0.02
@@ -130,7 +130,7 @@ start() {
 
 # ends CODE: the run that was started last ends by itself with it, soon.
 ends() {
-    for _ in $(seq 400); do
+    for _ in $(seq 1200); do
         kill -0 "$pid" 2>/dev/null || break
         sleep 0.05
     done

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,12 @@ struct tally {
     unsigned ok, failed, skipped;
 };
 
+/* Signals that end the program wait until the scratch folder is gone. */
+struct stops {
+    sigset_t before; /* the mask outside of the checks */
+    int fd;          /* readable when one waits; -1: they are not held back */
+};
+
 static const struct bl_check *checks_of(uint32_t kind)
 {
     static const struct bl_check *const tables[BL_KIND_COUNT] = {
@@ -39,6 +46,34 @@ static const struct bl_check *checks_of(uint32_t kind)
         [BL_KIND_SOURCE] = bl_checks_source,
         [BL_KIND_TOKENIZER] = bl_checks_tokenizer};
     return tables[kind];
+}
+
+/* ---- signals ----------------------------------------------------------------------------------*/
+
+static void hold_stops(struct stops *s)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    sigset_t held;
+    sigemptyset(&held);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction a;
+        if (sigaction(numbers[i], NULL, &a) == 0 && a.sa_handler != SIG_IGN)
+            sigaddset(&held, numbers[i]);
+    }
+    sigprocmask(SIG_BLOCK, &held, &s->before);
+    s->fd = signalfd(-1, &held, SFD_CLOEXEC);
+    if (s->fd < 0)
+        sigprocmask(SIG_SETMASK, &s->before, NULL);
+}
+
+/* A signal that waits is not read from the descriptor: it does here what it would have done. */
+static void release_stops(struct stops *s)
+{
+    if (s->fd < 0)
+        return;
+    close(s->fd);
+    s->fd = -1;
+    sigprocmask(SIG_SETMASK, &s->before, NULL);
 }
 
 /* ---- one check in a child ---------------------------------------------------------------------*/
@@ -56,12 +91,14 @@ static void write_all(int fd, const void *bytes, size_t n)
 }
 
 /* The child's own life. It leaves by _exit: nothing of the parent's is flushed or run twice. */
-static void live(struct bl_trial *t, const struct bl_check *check, int fd)
+static void live(struct bl_trial *t, const struct bl_check *check, const struct stops *stops,
+                 int fd)
 {
     struct answer a = {0};
     struct bl_error err = BL_ERROR_INIT;
     const struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
+    sigprocmask(SIG_SETMASK, &stops->before, NULL);
     int null = open("/dev/null", O_RDWR);
     if (null >= 0 && !t->conformance->verbose)
         dup2(null, STDERR_FILENO);
@@ -79,18 +116,21 @@ static void live(struct bl_trial *t, const struct bl_check *check, int fd)
     _exit(0);
 }
 
-/* Bytes of the answer that arrived before the pipe closed or the time was up. */
-static size_t read_answer(int fd, double until, struct answer *a, int *late)
+enum ending { ENDED, LATE, STOPPED };
+
+/* Bytes of the answer that arrived before the pipe closed, the time was up or a signal came. */
+static size_t read_answer(int fd, const struct stops *stops, double until, struct answer *a,
+                          enum ending *how)
 {
     size_t got = 0;
     while (got < sizeof *a) {
         double left = until - bl_clock();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = left > 0 ? poll(&p, 1, (int)(left * 1000) + 1) : 0;
+        struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = stops->fd, .events = POLLIN}};
+        int ready = left > 0 ? poll(p, 2, (int)(left * 1000) + 1) : 0;
         if (ready < 0 && errno == EINTR)
             continue;
-        if (ready <= 0) {
-            *late = 1;
+        if (ready <= 0 || p[1].revents != 0) {
+            *how = ready <= 0 ? LATE : STOPPED;
             break;
         }
         ssize_t n = read(fd, (char *)a + got, sizeof *a - got);
@@ -103,10 +143,11 @@ static size_t read_answer(int fd, double until, struct answer *a, int *late)
     return got;
 }
 
-static int run_check(struct bl_trial *t, const struct bl_check *check, struct answer *a,
-                     struct bl_error *err)
+static int run_check(struct bl_trial *t, const struct bl_check *check, const struct stops *stops,
+                     struct answer *a, struct bl_error *err)
 {
-    int ends[2], status = 0, late = 0;
+    enum ending how = ENDED;
+    int ends[2], status = 0;
     double seconds = t->conformance->seconds;
     memset(a, 0, sizeof *a);
     if (pipe2(ends, O_CLOEXEC) != 0)
@@ -119,10 +160,10 @@ static int run_check(struct bl_trial *t, const struct bl_check *check, struct an
     }
     if (child == 0) {
         close(ends[0]);
-        live(t, check, ends[1]);
+        live(t, check, stops, ends[1]);
     }
     close(ends[1]);
-    size_t got = read_answer(ends[0], bl_clock() + seconds, a, &late);
+    size_t got = read_answer(ends[0], stops, bl_clock() + seconds, a, &how);
     close(ends[0]);
     if (got < sizeof *a)
         kill(child, SIGKILL); /* late, or dead already */
@@ -130,8 +171,10 @@ static int run_check(struct bl_trial *t, const struct bl_check *check, struct an
         ;
     if (got == sizeof *a)
         return 0;
+    if (how == STOPPED)
+        return bl_error_set(err, BL_EXIT_INTERRUPTED, "stopped by a signal");
     a->outcome = BL_CHECK_FAILED;
-    if (late)
+    if (how == LATE)
         snprintf(a->reason, sizeof a->reason,
                  "still running after %g seconds (--seconds N allows more)", seconds);
     else if (WIFSIGNALED(status))
@@ -186,13 +229,13 @@ static void print_line(FILE *out, const struct bl_check *check, const struct ans
     fflush(out);
 }
 
-static int run_table(struct bl_trial *t, const struct bl_check *table, FILE *out,
-                     struct tally *tally, struct bl_error *err)
+static int run_table(struct bl_trial *t, const struct bl_check *table, const struct stops *stops,
+                     FILE *out, struct tally *tally, struct bl_error *err)
 {
     for (; table->name != NULL; table++) {
         struct answer a;
         fflush(out); /* a child must not hold lines of its parent */
-        if (run_check(t, table, &a, err) != 0)
+        if (run_check(t, table, stops, &a, err) != 0)
             return -1;
         if (t->title[0] == '\0' && a.title[0] != '\0') {
             memcpy(t->title, a.title, sizeof t->title);
@@ -230,6 +273,7 @@ static int parse_assignments(const struct bl_conformance *c, struct bl_node **ou
 int bl_conformance_run(const struct bl_conformance *c, FILE *out, struct bl_error *err)
 {
     struct tally tally = {0};
+    struct stops stops = {.fd = -1};
     struct bl_node *config = NULL;
     struct bl_trial *t = NULL;
     int rc = -1;
@@ -241,7 +285,11 @@ int bl_conformance_run(const struct bl_conformance *c, FILE *out, struct bl_erro
         bl_error_set(err, BL_EXIT_USAGE, "%s: %s", c->path, strerror(errno));
         goto done;
     }
-    if (parse_assignments(c, &config, err) != 0 || (folder = make_folder(err)) == NULL)
+    if (parse_assignments(c, &config, err) != 0)
+        goto done;
+    hold_stops(&stops);
+    folder = make_folder(err);
+    if (folder == NULL)
         goto done;
     t = bl_alloc(1, sizeof *t);
     if (t == NULL) {
@@ -249,9 +297,9 @@ int bl_conformance_run(const struct bl_conformance *c, FILE *out, struct bl_erro
         goto done;
     }
     bl_trial_start(t, c, path, folder, config);
-    rc = run_table(t, bl_checks_common, out, &tally, err);
+    rc = run_table(t, bl_checks_common, &stops, out, &tally, err);
     if (rc == 0)
-        rc = run_table(t, checks_of(t->kind), out, &tally, err);
+        rc = run_table(t, checks_of(t->kind), &stops, out, &tally, err);
     if (rc < 0)
         goto done;
     fprintf(out, "%u ok, %u failed, %u not applicable\n", tally.ok, tally.failed, tally.skipped);
@@ -261,6 +309,7 @@ int bl_conformance_run(const struct bl_conformance *c, FILE *out, struct bl_erro
 done:
     if (folder != NULL)
         remove_folder(folder);
+    release_stops(&stops);
     free(folder);
     bl_node_free(config);
     bl_free(t);

@@ -23,9 +23,9 @@ static const char style[] =
     "@media print{body{margin:0;font-size:11pt}.table{overflow:visible}table{font-size:9pt}"
     "h2{break-after:avoid}}";
 
-/* Bytes of the well-formed UTF-8 sequence at p that a page may hold; 0: none. */
-static size_t sequence(const unsigned char *p)
+size_t bl_document_character(const char *text)
 {
+    const unsigned char *p = (const unsigned char *)text;
     size_t n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
     if (p[0] > 0xf4)
         return 0;
@@ -59,7 +59,7 @@ static void add_html(struct bl_text *t, const char *text, int keep_lines)
 {
     const unsigned char *p = (const unsigned char *)text;
     while (*p) {
-        size_t n = sequence(p);
+        size_t n = bl_document_character((const char *)p);
         const char *entity = html_entity(*p);
         int line = keep_lines && (*p == '\n' || *p == '\t');
         if (n == 0) {
@@ -87,7 +87,7 @@ static void add_markdown(struct bl_text *t, const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;
     for (unsigned char before = ' '; *p; p++) {
-        size_t n = sequence(p);
+        size_t n = bl_document_character((const char *)p);
         if (n == 0)
             bl_text_add(t, "\xef\xbf\xbd");
         else if (*p < ' ' || *p == 0x7f)

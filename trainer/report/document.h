@@ -28,4 +28,7 @@ void bl_document_figure(struct bl_document *d, const char *link, const char *alt
 /* A text file, folded away; in the page only. */
 void bl_document_file(struct bl_document *d, const char *name, const char *text);
 
+/* Bytes of the well-formed UTF-8 character at `text` that a page or a figure may hold; 0: none. */
+size_t bl_document_character(const char *text);
+
 #endif

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "report/document.h"
+
 extern char **environ;
 
 static void feed(int fd, const char *text, size_t n)
@@ -95,7 +97,25 @@ done:
 void bl_gnuplot_quote(struct bl_text *t, const char *text)
 {
     bl_text_add(t, "'");
-    for (; *text; text++)
-        bl_text_add(t, "%s%c", *text == '\'' ? "'" : "", (unsigned char)*text < ' ' ? ' ' : *text);
+    while (*text) {
+        size_t n = bl_document_character(text);
+        if (n == 0)
+            bl_text_add(t, "\xef\xbf\xbd"); /* U+FFFD */
+        else if ((unsigned char)*text < ' ' || *text == 0x7f)
+            bl_text_add(t, " ");
+        else
+            bl_text_add(t, "%s%.*s", *text == '\'' ? "'" : "", (int)n, text);
+        text += n > 0 ? n : 1;
+    }
     bl_text_add(t, "'");
+}
+
+void bl_gnuplot_path(struct bl_text *t, const char *path)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
+    bl_text_add(t, "\"");
+    for (; *path; path++)
+        bl_text_add(t, strchr(plain, *path) != NULL ? "%c" : "\\%03o", (unsigned char)*path);
+    bl_text_add(t, "\"");
 }

@@ -27,14 +27,14 @@ int bl_image_draw(const struct bl_image *image, const char *path, char **svg, si
                 "set terminal pngcairo size %d,%d fontscale 1.5 linewidth 1.5 pointscale 1.5 "
                 "font 'sans,9' background '#ffffff'\nset output ",
                 image->width * 3 / 2, image->height * 3 / 2);
-    bl_gnuplot_quote(&t, png_part);
+    bl_gnuplot_path(&t, png_part);
     bl_text_add(&t, "\n%sunset output\nreset\n", image->body->text);
     if (svg != NULL) {
         bl_text_add(&t,
                     "set terminal svg size %d,%d font 'sans-serif,12' background '#ffffff'\n"
                     "set output ",
                     image->width, image->height);
-        bl_gnuplot_quote(&t, svg_part);
+        bl_gnuplot_path(&t, svg_part);
         bl_text_add(&t, "\n%sunset output\n", image->body->text);
     }
     rc = t.failed ? bl_error_set(err, BL_EXIT_FAILED, "%s: out of memory", path)
