@@ -186,7 +186,7 @@ static void warn(const struct bl_config *c)
                "batch.micro = %lld becomes %lld: a rank's %lld sequences are cut into equal parts "
                "of at most that many",
                (long long)micro->integer, (long long)c->batch.micro,
-               (long long)(c->batch.sequences / (c->cluster.emulate > 1 ? c->cluster.emulate : 1)));
+               (long long)(c->batch.sequences / c->ranks));
     if (c->schedule.warmup > c->run.steps)
         bl_log(BL_LOG_WARNING, "schedule.warmup = %lld is longer than run.steps = %lld",
                (long long)c->schedule.warmup, (long long)c->run.steps);
@@ -204,7 +204,7 @@ static int make(const char *path, int overrides, char *const *override, int data
     struct bl_setup *s = bl_alloc(1, sizeof *s);
     if (s == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    if (bl_config_read(path, overrides, override, &s->config, err) < 0)
+    if (bl_config_read(path, overrides, override, 1, &s->config, err) < 0)
         goto fail;
     const struct bl_config *c = s->config;
     s->directory = bl_format("%s/%s", c->run.dir, c->run.name);
@@ -212,7 +212,7 @@ static int make(const char *path, int overrides, char *const *override, int data
         bl_error_set(err, BL_EXIT_FAILED, "out of memory");
         goto fail;
     }
-    s->ranks = c->cluster.emulate > 0 ? (uint64_t)c->cluster.emulate : 1;
+    s->ranks = c->ranks;
     s->info = (struct bl_run_info){
         .size = sizeof s->info,
         .tied = (uint32_t)c->model.tied,
@@ -403,19 +403,27 @@ double bl_setup_learning_rate(const struct bl_setup *s, uint64_t step)
 const char *bl_dial_value_name(uint32_t dial, uint32_t value)
 {
     static const char *const averages[] = {"divide", "divide_first", "premultiply", "predivide"};
+    static const char *const algorithms[] = {"alltoall", "ring",     "tree",
+                                             "nvls",     "pairwise", "hybrid"};
     switch (dial) {
     case BL_DIAL_AVERAGE:
         return value < 4 ? averages[value] : NULL;
     case BL_DIAL_ALGORITHM:
-        return value == BL_ALGORITHM_ALLTOALL ? "alltoall" : NULL;
+        return value < 6 ? algorithms[value] : NULL;
     case BL_DIAL_COLLECTIVE:
-        return value == BL_COLLECTIVE_ALL_REDUCE ? "all_reduce" : NULL;
+        return value == BL_COLLECTIVE_ALL_REDUCE       ? "all_reduce"
+               : value == BL_COLLECTIVE_REDUCE_SCATTER ? "reduce_scatter"
+                                                       : NULL;
     case BL_DIAL_ROUNDING:
+    case BL_DIAL_SUM_ROUNDING:
         return value == BL_ROUND_NEAREST      ? "nearest"
                : value == BL_ROUND_STOCHASTIC ? "stochastic"
                                               : NULL;
-    case BL_DIAL_SUM_ROUNDING:
-        return value == BL_ROUND_NEAREST ? "nearest" : NULL;
+    case BL_DIAL_WIRE:
+    case BL_DIAL_SUM:
+        if (value == BL_FP16)
+            return "fp16"; /* no other dial has it */
+        /* fall through */
     default:
         return value == BL_FP32 ? "fp32" : value == BL_BF16 ? "bf16" : NULL;
     }

@@ -36,7 +36,7 @@ static struct bl_config *read_config(int overrides, char **override)
     struct bl_error err = BL_ERROR_INIT;
     struct bl_config *c = NULL;
 
-    if (bl_config_read(FILE_PATH, overrides, override, &c, &err) == 0) {
+    if (bl_config_read(FILE_PATH, overrides, override, 1, &c, &err) == 0) {
         FUZZ_REQUIRE(c != NULL);
         return c;
     }

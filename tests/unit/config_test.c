@@ -51,7 +51,7 @@ static struct bl_config *read_text(const char *text, int n, const char *const *o
     struct bl_config *c = NULL;
     struct bl_error err = BL_ERROR_INIT;
     put("t.cfg", text);
-    if (bl_config_read("t.cfg", n, (char *const *)(void *)(uintptr_t) override, &c, &err) != 0)
+    if (bl_config_read("t.cfg", n, (char *const *)(void *)(uintptr_t) override, 1, &c, &err) != 0)
         fail_msg("%s: %s", text, err.text);
     return c;
 }
@@ -457,7 +457,7 @@ static void bad_overrides(void **state)
         struct bl_error err = BL_ERROR_INIT;
         char *const list[] = {(char *)(uintptr_t)rows[i].assignment};
         put("t.cfg", "run = { seed = 1; };\nregularizers = ( { plugin = \"z_loss\"; } );");
-        assert_int_equal(bl_config_read("t.cfg", 1, list, &c, &err), -1);
+        assert_int_equal(bl_config_read("t.cfg", 1, list, 1, &c, &err), -1);
         assert_null(c);
         assert_int_equal(err.code, BL_EXIT_USAGE);
         if (!strstr(err.text, rows[i].hint) || strncmp(err.text, "command line: ", 14) != 0)
@@ -569,9 +569,10 @@ static const struct bad bad_inputs[] = {
     {"data = { source = 3; };", "t.cfg:1", "source expects a string"},
     {"data = { train = \"x\"; };", "t.cfg:1", "expects a list of strings"},
     /* precision: what this release does not compute is refused */
-    {"precision = { wire = \"fp16\"; };", "t.cfg:1", "wire expects \"fp32\" or \"bf16\""},
+    {"precision = { gradient = \"fp16\"; };", "t.cfg:1", "gradient expects \"fp32\" or \"bf16\""},
     {"precision = { master = \"fp16\"; };", "t.cfg:1", "master expects \"fp32\" or \"bf16\""},
-    {"precision = { algorithm = \"ring\"; };", "t.cfg:1", "algorithm expects \"alltoall\""},
+    {"precision = { algorithm = \"star\"; };", "t.cfg:1", "\"alltoall\", \"ring\""},
+    {"cluster = { protocol = \"tcp\"; };", "t.cfg:1", "\"simple\", \"ll\""},
     {"precision = { rounding = \"kahan\"; };", "t.cfg:1",
      "rounding expects \"nearest\" or \"stochastic\""},
     {"precision = { norm = {\n logits = \"bf16\"; }; };", "t.cfg:2",
@@ -591,7 +592,7 @@ static void refuse_file(const char *where, const char *hint, const char *shown)
 {
     struct bl_config *c = NULL;
     struct bl_error err = BL_ERROR_INIT;
-    int rc = bl_config_read("t.cfg", 0, NULL, &c, &err);
+    int rc = bl_config_read("t.cfg", 0, NULL, 1, &c, &err);
     if (rc != -1 || c || err.code != BL_EXIT_USAGE)
         fail_msg("%s: rc %d code %d %s", shown, rc, err.code, err.text);
     if (strncmp(err.text, where, strlen(where)) != 0 || err.text[strlen(where)] != ':' ||
@@ -640,12 +641,12 @@ static void bad_bytes(void **state)
     memset(big, '"', (size_t)1 << 20);
     put_bytes("t.cfg", big, (size_t)1 << 20);
     free(big);
-    assert_int_equal(bl_config_read("t.cfg", 0, NULL, &c, &err), -1);
+    assert_int_equal(bl_config_read("t.cfg", 0, NULL, 1, &c, &err), -1);
 
-    assert_int_equal(bl_config_read("none.cfg", 0, NULL, &c, &err), -1);
+    assert_int_equal(bl_config_read("none.cfg", 0, NULL, 1, &c, &err), -1);
     assert_string_equal(err.text, "cannot open none.cfg: No such file or directory");
     assert_int_equal(err.code, BL_EXIT_USAGE);
-    assert_int_equal(bl_config_read(".", 0, NULL, &c, &err), -1);
+    assert_int_equal(bl_config_read(".", 0, NULL, 1, &c, &err), -1);
     assert_string_equal(err.text, "cannot read .: it is a folder, not a regular file");
     assert_int_equal(err.code, BL_EXIT_USAGE);
     assert_null(c);

@@ -18,7 +18,7 @@ static int read_with(const char *text, const char *override, struct bl_config **
     assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);
     char *overrides[] = {(char *)(uintptr_t) override};
-    int rc = bl_config_read(path, override != NULL, overrides, out, err);
+    int rc = bl_config_read(path, override != NULL, overrides, 1, out, err);
     unlink(path);
     return rc;
 }

@@ -12,7 +12,10 @@
 struct bl_run_options {
     const char *name, *dir;
     int64_t seed, steps, eval_every, eval_tokens, checkpoint_every, keep, threads;
-    int32_t backend; /* CHOICE auto|cpu|cuda */
+    int64_t keep_every;       /* checkpoints of these steps are never removed; 0 = none */
+    int64_t ring, ring_every; /* recent states for replay: how many, every how many steps */
+    int32_t save;             /* CHOICE async|sync */
+    int32_t backend;          /* CHOICE auto|cpu|cuda */
 };
 
 enum bl_norm_kind { BL_LAYERNORM, BL_RMSNORM };
@@ -65,8 +68,24 @@ struct bl_schedule_options {
     int32_t convention; /* CHOICE next|inclusive|current|tenth */
 };
 
+enum bl_protocol { BL_PROTOCOL_SIMPLE, BL_PROTOCOL_LL, BL_PROTOCOL_LL128 };
+enum bl_shard { BL_SHARD_NONE, BL_SHARD_OPTIMIZER };
+
 struct bl_cluster_options {
-    int64_t emulate; /* 0 = the ranks there are */
+    int64_t emulate;        /* 0 = the ranks there are */
+    int64_t ranks_per_node; /* of the logical layout */
+    int64_t channels;       /* 0: by NCCL's rule from the size, 16 at most */
+    int64_t chunk;          /* bytes of a rank's chunk in a loop of a ring; 0: by NCCL's rule */
+    int64_t buffer;         /* NCCL_BUFFSIZE */
+    int64_t bucket;         /* bytes of gradient that one collective call sums, whole tensors */
+    int64_t keep;           /* bytes for contributions that a ring visits twice */
+    int64_t tree_pattern;   /* 1 balanced, 2 split, 3 tree */
+    int32_t protocol;       /* enum bl_protocol */
+    int32_t shard;          /* enum bl_shard */
+    double timeout;         /* seconds until a silent peer is lost */
+    int64_t check_every;    /* steps between comparisons of the replicas' weights; 0 = never */
+    uint32_t *ring_order;   /* (rings, ranks) one list a channel, in turn; NULL: 0 ... W-1 */
+    size_t rings, ring_length;
 };
 
 /* One plugin as configured. In lists `every` is monitors' only (1 elsewhere). */
@@ -96,6 +115,7 @@ struct bl_config {
     struct bl_optimizer_options optimizer;
     struct bl_schedule_options schedule;
     struct bl_cluster_options cluster;
+    uint32_t ranks; /* W: cluster.emulate, or the processes */
     struct bl_rule *rules;
     size_t rule_count;
     uint32_t dials[8][32]; /* written dials, BL_DIAL_UNSET elsewhere (enum bl_dial_value) */
@@ -110,8 +130,9 @@ struct bl_config {
 
 /* File, overrides, host tables, presets, cross-checks that need no plugin. Leaves the keys of
  * plugins for the plugin layer (bl_instance.node + host_keys). */
-int bl_config_read(const char *path, int overrides, char *const *override, struct bl_config **out,
-                   struct bl_error *err);
+/* processes: of this job; the ranks of the run unless cluster.emulate says how many. */
+int bl_config_read(const char *path, int overrides, char *const *override, uint32_t processes,
+                   struct bl_config **out, struct bl_error *err);
 void bl_config_free(struct bl_config *c);
 
 /* The effective configuration, complete and re-runnable: every host key and, through

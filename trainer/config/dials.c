@@ -32,7 +32,7 @@ int bl_dial_applies(uint32_t group, uint32_t dial)
 
 static uint32_t dial_value(const struct bl_dial_info *d, int32_t word)
 {
-    static const uint32_t dtype[] = {BL_FP32, BL_BF16};
+    static const uint32_t dtype[] = {BL_FP32, BL_BF16, BL_FP16};
     return d->is_dtype ? dtype[word] : (uint32_t)word;
 }
 

@@ -216,7 +216,9 @@ int bl_config_dump(const struct bl_config *c, bl_instance_dump_f *instance_dump,
     const struct dump d = {c, instance_dump, context, out};
     struct bl_batch_options batch = c->batch;
     struct bl_schedule_keys schedule = {c->schedule, c->schedule_plugin.plugin};
-    batch.tokens = 0; /* a configuration gives one of the two */
+    struct bl_cluster_options cluster = c->cluster;
+    batch.tokens = 0;           /* a configuration gives one of the two */
+    cluster.emulate = c->ranks; /* the same bits on any number of processes */
 
     bl_text_add(out, "# ballast: the effective configuration, complete and re-runnable\n");
     dump_group(&d, BL_SCHEMA_RUN, &c->run, NULL);
@@ -226,7 +228,7 @@ int bl_config_dump(const struct bl_config *c, bl_instance_dump_f *instance_dump,
     dump_optimizer(&d);
     dump_group(&d, BL_SCHEMA_SCHEDULE, &schedule, &c->schedule_plugin);
     dump_precision(&d);
-    dump_group(&d, BL_SCHEMA_CLUSTER, &c->cluster, NULL);
+    dump_group(&d, BL_SCHEMA_CLUSTER, &cluster, NULL);
     for (size_t i = 0; i < sizeof bl_lists / sizeof bl_lists[0]; i++)
         dump_list(&d, &bl_lists[i]);
     dump_alarms(&d);

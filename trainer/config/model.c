@@ -197,7 +197,7 @@ int bl_config_batch(struct bl_config *c, struct bl_error *err)
     if (resolve_sequences(c, group, written, err) != 0)
         return -1;
 
-    int64_t ranks = c->cluster.emulate > 1 ? c->cluster.emulate : 1;
+    int64_t ranks = c->ranks;
     if (b->sequences % ranks != 0) {
         char works[64];
         int64_t below = b->sequences / ranks * ranks, unit = by_tokens ? c->model.context : 1;
@@ -206,9 +206,10 @@ int bl_config_batch(struct bl_config *c, struct bl_error *err)
                                       "cluster.emulate", "model.context"),
                                 NULL, "batch", err,
                                 "%lld sequences cannot be split over %lld ranks "
-                                "(cluster.emulate); %s = %lld or %lld would work, or "
+                                "(%s); %s = %lld or %lld would work, or "
                                 "cluster.emulate = %s",
                                 (long long)b->sequences, (long long)ranks,
+                                c->cluster.emulate > 0 ? "cluster.emulate" : "processes",
                                 by_tokens ? "tokens" : "sequences", (long long)(low * unit),
                                 (long long)(high * unit),
                                 divisors(b->sequences, ranks, works, sizeof works));

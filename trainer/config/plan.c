@@ -7,9 +7,12 @@
 #include "config/internal.h"
 
 static const char *const free_groups[] = {"sinks", "alarms", "plugin_path", NULL};
-static const char *const free_run_keys[] = {"name",       "dir",         "threads",
-                                            "backend",    "keep",        "checkpoint_every",
-                                            "eval_every", "eval_tokens", NULL};
+static const char *const free_run_keys[] = {
+    "name",       "dir",        "threads", "backend",    "keep",        "checkpoint_every",
+    "eval_every", "keep_every", "ring",    "ring_every", "eval_tokens", "save",
+    NULL};
+/* Who does the work, not what comes out of it. */
+static const char *const free_cluster_keys[] = {"keep", "shard", "timeout", "check_every", NULL};
 
 static int contains(const char *const *list, const char *word)
 {
@@ -36,9 +39,12 @@ static int read_plan(const char *text, const char *name, struct bl_node **out, s
     if (bl_node_parse_text(text, name, 0, out, err) != 0)
         return -1;
     struct bl_node *run = bl_node_find(*out, "run");
+    struct bl_node *cluster = bl_node_find(*out, "cluster");
     drop(*out, free_groups);
     if (run != NULL && run->type == BL_NODE_GROUP)
         drop(run, free_run_keys);
+    if (cluster != NULL && cluster->type == BL_NODE_GROUP)
+        drop(cluster, free_cluster_keys);
     return 0;
 }
 

@@ -291,7 +291,7 @@ static int read_precision(struct bl_config *c, struct bl_error *err)
                             BL_SCHEMA_PRECISION, "precision", err);
 }
 
-static int read_cluster(struct bl_config *c, struct bl_error *err)
+static int read_cluster(struct bl_config *c, uint32_t processes, struct bl_error *err)
 {
     struct bl_node *group;
     struct bl_options *o;
@@ -299,11 +299,17 @@ static int read_cluster(struct bl_config *c, struct bl_error *err)
         bl_schema_fill(c, BL_SCHEMA_CLUSTER, group, 0, "cluster", &o, err) != 0)
         return -1;
     c->cluster = *(const struct bl_cluster_options *)o->values;
+    c->ranks = c->cluster.emulate > 0 ? (uint32_t)c->cluster.emulate : processes;
+    if (c->ranks % processes != 0)
+        return bl_schema_refuse(group, "emulate", "cluster", err,
+                                "%u ranks cannot be spread over %u processes; start a number that "
+                                "divides %u, or leave cluster.emulate out",
+                                c->ranks, processes, c->ranks);
     return 0;
 }
 
-int bl_config_read(const char *path, int overrides, char *const *override, struct bl_config **out,
-                   struct bl_error *err)
+int bl_config_read(const char *path, int overrides, char *const *override, uint32_t processes,
+                   struct bl_config **out, struct bl_error *err)
 {
     struct bl_config *c = calloc(1, sizeof *c);
     if (!c)
@@ -315,9 +321,10 @@ int bl_config_read(const char *path, int overrides, char *const *override, struc
             goto fail;
     /* bl_config_batch needs what model and cluster say. */
     if (read_root(c, err) != 0 || read_run(c, err) != 0 || bl_config_model(c, err) != 0 ||
-        read_data(c, err) != 0 || read_cluster(c, err) != 0 || bl_config_batch(c, err) != 0 ||
-        read_optimizer(c, err) != 0 || read_schedule(c, err) != 0 || read_precision(c, err) != 0 ||
-        bl_config_lists(c, err) != 0 || bl_config_alarms(c, err) != 0)
+        read_data(c, err) != 0 || read_cluster(c, processes, err) != 0 ||
+        bl_config_batch(c, err) != 0 || read_optimizer(c, err) != 0 || read_schedule(c, err) != 0 ||
+        read_precision(c, err) != 0 || bl_config_lists(c, err) != 0 ||
+        bl_config_alarms(c, err) != 0)
         goto fail;
     *out = c;
     return 0;

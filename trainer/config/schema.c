@@ -31,6 +31,12 @@ static const struct bl_option run_table[] = {
         "at most so many tokens a validation; 0 = the whole split"),
     RUN(checkpoint_every, INT, "0", "[0,inf)", "updates between checkpoints; 0 = only at the end"),
     RUN(keep, INT, "3", "[1,inf)", "checkpoints kept, newest first"),
+    RUN(keep_every, INT, "0", "[0,inf)",
+        "checkpoints of every so many updates are kept for ever; 0 = none"),
+    RUN(ring, INT, "0", "[0,1000]", "recent states kept in checkpoints/ring for a replay"),
+    RUN(ring_every, INT, "1", "[1,inf)", "updates between states of the ring"),
+    RUN(save, CHOICE, "async", "async|sync",
+        "checkpoints are written while training goes on, or before it does"),
     RUN(threads, INT, "0", "[0,1024]", "CPU threads; 0 = as many as the process may use"),
     RUN(backend, CHOICE, "auto", "auto|cpu", "where tensors live and kernels run"),
     END,
@@ -133,22 +139,25 @@ static const struct bl_option schedule_table[] = {
             offsetof(struct bl_precision_keys, dial) + sizeof(int32_t) * BL_DIAL_##id_             \
     }
 #define DTYPE "fp32|bf16"
+#define WIRED "fp32|bf16|fp16"
 #define COMMON_DIALS                                                                               \
     DIAL(COMPUTE, "compute", "fp32", DTYPE, "working weights, activations and their gradients"),   \
         DIAL(GRADIENT, "gradient", "fp32", DTYPE, "storage of one micro-batch's weight gradient"), \
         DIAL(ACCUMULATE, "accumulate", "fp32", DTYPE, "sum over a rank's micro-batches"),          \
-        DIAL(WIRE, "wire", "fp32", DTYPE,                                                          \
+        DIAL(WIRE, "wire", "fp32", WIRED,                                                          \
              "what a rank's gradient is rounded to before it is sent"),                            \
-        DIAL(SUM, "sum", "fp32", DTYPE, "partial sums over ranks"),                                \
+        DIAL(SUM, "sum", "fp32", WIRED, "partial sums over ranks"),                                \
         DIAL(AVERAGE, "average", "divide", "divide|divide_first|premultiply|predivide",            \
              "where the division by the number of ranks happens"),                                 \
-        DIAL(ALGORITHM, "algorithm", "alltoall", "alltoall", "order of the sum over ranks"),       \
-        DIAL(COLLECTIVE, "collective", "all_reduce", "all_reduce", "collective of the gradients"), \
+        DIAL(ALGORITHM, "algorithm", "alltoall", "alltoall|ring|tree|nvls|pairwise|hybrid",        \
+             "order of the sum over ranks; nvls is a model"),                                      \
+        DIAL(COLLECTIVE, "collective", "all_reduce", "all_reduce|reduce_scatter",                  \
+             "collective of the gradients"),                                                       \
         DIAL(MASTER, "master", "fp32", DTYPE, "weights that the optimizer updates"),               \
         DIAL(MOMENTS, "moments", "fp32", DTYPE, "state of the optimizer"),                         \
         DIAL(ROUNDING, "rounding", "nearest", "nearest|stochastic",                                \
              "how weights become what master says"),                                               \
-        DIAL(SUM_ROUNDING, "sum_rounding", "nearest", "nearest",                                   \
+        DIAL(SUM_ROUNDING, "sum_rounding", "nearest", "nearest|stochastic",                        \
              "rounding of each add over ranks")
 #define LOGITS DIAL(LOGITS, "logits", "fp32", DTYPE, "what logits are rounded to before the loss")
 #define DLOGITS                                                                                    \
@@ -193,10 +202,28 @@ const struct bl_dial_info bl_dials[] = {
 };
 const unsigned bl_dial_count = sizeof bl_dials / sizeof bl_dials[0];
 
+#define CLUSTER(member_, type_, default_, range_, doc_)                                            \
+    ROW(struct bl_cluster_options, member_, #member_, type_, default_, range_, doc_)
 static const struct bl_option cluster_table[] = {
-    {"emulate", BL_OPTION_INT, 0, "0", "[0,65536]",
-     "this job computes as so many ranks would; 0 = the ranks there are",
-     offsetof(struct bl_cluster_options, emulate)},
+    CLUSTER(emulate, INT, "0", "[0,65536]",
+            "this job computes as so many ranks would; 0 = the ranks there are"),
+    CLUSTER(ranks_per_node, INT, "8", "[1,65536]",
+            "ranks of a node in tree, nvls and hybrid; where W is smaller, W"),
+    CLUSTER(channels, INT, "0", "[0,64]", "NCCL channels; 0 = by NCCL's rule, of 16"),
+    CLUSTER(chunk, INT, "0", "[0,1073741824]",
+            "bytes of a ring's chunk; 0 = by NCCL's rule for the protocol"),
+    CLUSTER(buffer, INT, "4194304", "[4096,1073741824]", "NCCL_BUFFSIZE, bytes"),
+    CLUSTER(protocol, CHOICE, "simple", "simple|ll|ll128", "NCCL protocol: where chunks begin"),
+    CLUSTER(tree_pattern, INT, "1", "[1,3]",
+            "where a node's children join its chain: 1 balanced, 2 split, 3 tree"),
+    CLUSTER(bucket, INT, "26214400", "[1,inf)",
+            "bytes of gradient that one collective sums, in whole tensors"),
+    CLUSTER(keep, INT, "1073741824", "[0,inf)",
+            "bytes for gradients that are added twice; beyond it they are computed twice"),
+    CLUSTER(shard, CHOICE, "none", "none|optimizer", "what is spread over the processes"),
+    CLUSTER(timeout, FLOAT, "60.0", "[1,86400]", "seconds until a silent process is lost"),
+    CLUSTER(check_every, INT, "100", "[0,inf)",
+            "updates between comparisons of the processes' weights; 0 = never"),
     END,
 };
 

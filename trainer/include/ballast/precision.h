@@ -36,10 +36,12 @@ enum bl_average_value {
     BL_AVERAGE_PREDIVIDE = 3    /* / f, sum, / (W/f), f a power of two near sqrt(W): FSDP */
 };
 enum bl_algorithm_value {
-    BL_ALGORITHM_ALLTOALL = 0, /* one accumulator, ranks in ascending order */
-    BL_ALGORITHM_RING = 1,
-    BL_ALGORITHM_TREE = 2,
-    BL_ALGORITHM_NVLS = 3
+    BL_ALGORITHM_ALLTOALL = 0, /* wire format on the wire, one sum in ascending rank order */
+    BL_ALGORITHM_RING = 1,     /* NCCL's ring: every partial sum is rounded */
+    BL_ALGORITHM_TREE = 2,     /* NCCL's: chains inside nodes, a double binary tree over them */
+    BL_ALGORITHM_NVLS = 3,     /* a model: fp32 inside a node, one rounding, the tree over nodes */
+    BL_ALGORITHM_PAIRWISE = 4, /* log2 W levels of pairs: a reference, no NCCL algorithm */
+    BL_ALGORITHM_HYBRID = 5    /* reduce-scatter in the node, then all-reduce across nodes */
 };
 enum bl_collective_value { BL_COLLECTIVE_ALL_REDUCE = 0, BL_COLLECTIVE_REDUCE_SCATTER = 1 };
 enum bl_rounding_value { BL_ROUND_NEAREST = 0, BL_ROUND_STOCHASTIC = 1, BL_ROUND_KAHAN = 2 };

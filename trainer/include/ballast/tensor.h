@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Number formats. On the CPU a BL_BF16 activation is stored as fp32 whose value is a bf16 value. */
-enum bl_dtype_value { BL_FP32 = 1, BL_BF16 = 2, BL_FP64 = 3 };
+enum bl_dtype_value { BL_FP32 = 1, BL_BF16 = 2, BL_FP64 = 3, BL_FP16 = 4 };
 
 /* Devices a pointer may live on; also the bits of bl_plugin.devices. */
 enum bl_device_value { BL_DEVICE_CPU = 1, BL_DEVICE_CUDA = 2 };
