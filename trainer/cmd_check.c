@@ -244,7 +244,7 @@ int bl_cmd_check(int argc, char **argv, struct bl_error *err)
     if (n == 0)
         return bl_error_set(err, BL_EXIT_USAGE, "%s", usage);
     struct bl_setup *s;
-    int made = data ? bl_setup_make(argv[0], n - 1, argv + 1, &s, err)
+    int made = data ? bl_setup_make(argv[0], n - 1, argv + 1, 1, &s, err)
                     : bl_setup_make_without_data(argv[0], n - 1, argv + 1, &s, err);
     if (made < 0)
         return -1;

@@ -1,9 +1,39 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cmd.h"
 #include "run.h"
 #include "stop.h"
+
+/* Until the config says cluster.timeout. */
+static const double meeting_seconds = 60;
+
+static int train(const char *path, int overrides, char **override, int fresh, struct bl_error *err)
+{
+    struct bl_world *world;
+    struct bl_setup *setup = NULL;
+    if (bl_world_make(meeting_seconds, &world, err) < 0)
+        return -1;
+    uint32_t process = bl_world_process(world);
+    if (process > 0)
+        bl_log_level(BL_LOG_ERROR); /* process 0 speaks for all */
+    int rc = bl_setup_make(path, overrides, override, bl_world_processes(world), &setup, err);
+    rc = bl_world_agree(world, rc, err);
+    if (rc == 0) {
+        bl_world_set_timeout(world, setup->config->cluster.timeout);
+        rc = bl_run_train(setup, world, fresh, err); /* frees setup */
+    } else {
+        bl_setup_free(setup);
+    }
+    /* These come to all processes at once. */
+    if (rc < 0 && process > 0 && err != NULL &&
+        (err->code == BL_EXIT_DIVERGED || err->code == BL_EXIT_REQUEUE ||
+         err->code == BL_EXIT_INTERRUPTED))
+        err->text[0] = '\0';
+    bl_world_free(world);
+    return rc;
+}
 
 int bl_cmd_train(int argc, char **argv, struct bl_error *err)
 {
@@ -35,9 +65,6 @@ int bl_cmd_train(int argc, char **argv, struct bl_error *err)
     }
     if (n == 0)
         return bl_error_set(err, BL_EXIT_USAGE, "%s", usage);
-    struct bl_setup *setup;
     bl_stop_watch();
-    if (bl_setup_make(argv[0], n - 1, argv + 1, &setup, err) < 0)
-        return -1;
-    return bl_run_train(setup, fresh, err); /* frees setup */
+    return train(argv[0], n - 1, argv + 1, fresh, err);
 }

@@ -35,8 +35,8 @@ static void usage(FILE *out)
         "\n`ballast COMMAND --help` says more; `ballast help GROUP` prints the keys of a group\n"
         "of the configuration, `ballast help config` all of them.\n\n"
         "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 plugin refused, 4 data\n"
-        "refused, 5 checkpoint refused, 7 diverged or stopped by an alarm, 75 stopped early\n"
-        "with a checkpoint, 130 interrupted with a checkpoint.\n");
+        "refused, 5 checkpoint refused, 6 another process of the job was lost, 7 diverged or\n"
+        "stopped by an alarm, 75 stopped early with a checkpoint, 130 interrupted with one.\n");
 }
 
 static int run_command(int argc, char **argv, struct bl_error *err)
@@ -93,7 +93,8 @@ static int finish(int rc, struct bl_error *err)
         return BL_EXIT_DONE;
     int code = err->code > 0 ? err->code : BL_EXIT_FAILED;
     int stopped = code == BL_EXIT_REQUEUE || code == BL_EXIT_INTERRUPTED;
-    bl_log(stopped ? BL_LOG_INFO : BL_LOG_ERROR, "%s", err->text);
+    if (err->text[0] != '\0') /* else another process of the job says it */
+        bl_log(stopped ? BL_LOG_INFO : BL_LOG_ERROR, "%s", err->text);
     return code;
 }
 

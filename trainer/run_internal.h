@@ -12,29 +12,45 @@
 #include "rundir.h"
 #include "update.h"
 
+/* What every process has to know of one rank's share of a step, then of one process's. */
+enum { BL_RANK_CE, BL_RANK_NORM, BL_RANK_TERMS }; /* from BL_RANK_TERMS on: regularizers' sums */
+struct bl_process_news {
+    double seconds; /* of its own work in the step before: data, forward, backward, update */
+    double waited;  /* in that step, for other processes */
+    int32_t signal; /* that it was sent, or 0 */
+    int32_t stop;   /* 1: it cannot begin the next step */
+};
+
 struct bl_run {
     struct bl_setup *s;
-    struct bl_rundir directory;
+    struct bl_world *world; /* alone: one process */
+    uint32_t process, processes;
+    struct bl_rundir directory; /* process 0's; the others know its name, attempt and plan */
     struct bl_backend *backend;
     struct bl_model *model;
     struct bl_regularizers *regularizers;
     struct bl_update_state *update;
-    struct bl_metrics *metrics;
+    struct bl_metrics *metrics; /* without sinks elsewhere than in process 0 */
     struct bl_alarms *alarms;
     json_t *changed; /* plugins that are not those of the checkpoint (attempts.h), or NULL */
-    struct bl_reduce reduce;
-    struct bl_rows rows, eval_rows;
+    struct bl_sum *sum;
+    struct bl_rows rows, eval_rows; /* rows: of all ranks, at their place */
 
     struct bl_prefetch *prefetch;
     struct bl_batch batch; /* of the step, and free for other use until the next; the prefetch's */
 
-    float *sum; /* (params.floats) partial sum over ranks; the gradient arena itself when W = 1 */
-    float *ce_sum; /* the same for the CE part of the output matrix's gradient */
+    float *gradient;    /* (params.floats) reduced; the model's arena itself when W = 1 */
+    float *ce_gradient; /* the same for the CE part of the output matrix; made when first wanted */
+    double *ranks;      /* (W, rank_values) sums of each rank's rows, its gradient's norm */
+    uint64_t rank_values;
+    struct bl_process_news *news; /* (processes) */
 
     int64_t head;                  /* index of the output matrix */
     uint64_t step;                 /* updates done, skipped ones counted */
     uint64_t saved;                /* step of the newest checkpoint; 0 = none */
     double waited;                 /* seconds for the batch */
+    double seconds, peers;         /* of the last step: own work, waits for other processes */
+    int signal;                    /* that ends the run, agreed by all processes; 0 = none */
     int gradients_ready, ce_ready; /* what host->tensor may give now */
 };
 
@@ -53,13 +69,28 @@ struct bl_checkpoint_reader;
 int bl_run_check_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader, const char *path,
                       struct bl_error *err);
 
-/* run_step.c. The batch of the next step; 1 when a signal came before it did. */
+/* run_gradient.c. Arrays for it: before the first step. */
+int bl_run_make_gradient(struct bl_run *r, struct bl_error *err);
+void bl_run_free_gradient(struct bl_run *r);
+/* Forward and backward of this process's ranks, the sum over all ranks: r->gradient. `needs` of the
+ * monitors (enum bl_monitor_need); rows_wanted: 1 = the row statistics of all ranks are needed.
+ * Afterwards r->ranks has every rank's values, everywhere. */
+int bl_run_gradient(struct bl_run *r, uint32_t needs, int rows_wanted, struct bl_error *err);
+/* Whether somebody looks at pz in a step in which monitors have these needs. */
+int bl_run_wants_pz(const struct bl_run *r, uint32_t needs);
+/* L2 norm of a gradient (params.floats) over all parameters, tied ones once. */
+double bl_run_norm(const struct bl_run *r, const float *gradient);
+/* Sum of lse - z_y over the unmasked rows from `first` on, one fp64 add a row. */
+double bl_run_cross_entropy(const struct bl_rows *rows, uint64_t first, uint64_t count);
+
+/* run_evaluate.c. Held-out loss into the current row of metrics. Before the last step a signal cuts
+ * it off: no value then. */
+int bl_run_evaluate(struct bl_run *r, struct bl_error *err);
+
+/* run_step.c. The batch of the next step; 1 when a signal, to any process, came before it did. */
 int bl_run_read(struct bl_run *r, struct bl_error *err);
 /* Forward, backward, reduction, guards, update, monitors; one row of metrics. */
 int bl_run_step(struct bl_run *r, struct bl_error *err);
 int bl_run_is_due(const struct bl_plugin_instance *monitor, uint64_t step);
-/* Held-out loss into the current row of metrics. Before the last step a signal cuts it off: no
- * value then. */
-int bl_run_evaluate(struct bl_run *r, struct bl_error *err);
 
 #endif

@@ -30,9 +30,9 @@ static float *array_of(struct bl_run *r, uint64_t index, uint32_t which)
     if (which == BL_WEIGHT)
         return bl_model_weights(r->model) + p->offset;
     if (which == BL_GRADIENT)
-        return r->gradients_ready ? bl_model_gradients(r->model) + p->offset : NULL;
+        return r->gradients_ready ? r->gradient + p->offset : NULL;
     if (which == BL_CE_GRADIENT)
-        return r->ce_ready && (int64_t)index == r->head ? bl_model_ce_gradient(r->model) : NULL;
+        return r->ce_ready && (int64_t)index == r->head ? r->ce_gradient : NULL;
     uint32_t state = which - BL_STATE0;
     if (r->update != NULL && which >= BL_STATE0 && state < bl_update_states(r->update))
         return bl_update_array(r->update, state) + p->offset;

@@ -31,8 +31,8 @@ struct bl_setup {
 /* Reads the config, loads every plugin (options checked), creates source, precision and schedule,
  * opens the data, resolves the vocabulary and the parameter table. The other instances are created
  * by bl_setup_create once the services stand. */
-int bl_setup_make(const char *path, int overrides, char *const *override, struct bl_setup **out,
-                  struct bl_error *err);
+int bl_setup_make(const char *path, int overrides, char *const *override, uint32_t processes,
+                  struct bl_setup **out, struct bl_error *err);
 /* The same with both splits closed, for a prediction: no file of data.* is looked at, train_info
  * and validation_info say nothing, and the config has to say the vocabulary. */
 int bl_setup_make_without_data(const char *path, int overrides, char *const *override,

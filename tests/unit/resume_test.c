@@ -13,7 +13,7 @@
 
 #include "base/strings.h"
 #include "checkpoint/internal.h"
-#include "run.h"
+#include "lib/alone.h"
 
 static const char config[] = "run = { name = \"r\"; steps = 2; checkpoint_every = 1; };\n"
                              "model = { layers = 1; width = 32; heads = 4; context = 24; };\n"
@@ -47,9 +47,9 @@ static int train(int fresh, struct bl_error *err)
     struct bl_setup *s = NULL;
     memset(err, 0, sizeof *err);
     err->size = sizeof *err;
-    if (bl_setup_make("r.cfg", 0, NULL, &s, err) < 0)
+    if (bl_setup_make("r.cfg", 0, NULL, 1, &s, err) < 0)
         fail_msg("%s", err->text);
-    return bl_run_train(s, fresh, err);
+    return train_alone(s, fresh, err);
 }
 
 /* Changes state.json of step 1, with a checksum that fits. */

@@ -26,6 +26,8 @@ struct bl_world;
 int bl_world_make(double timeout, struct bl_world **out, struct bl_error *err);
 /* Ends the connections; leaves others alone. NULL is fine. */
 void bl_world_free(struct bl_world *w);
+/* From here on; every process passes the same. */
+void bl_world_set_timeout(struct bl_world *w, double seconds);
 
 uint32_t bl_world_process(const struct bl_world *w); /* 0 ... processes - 1 */
 uint32_t bl_world_processes(const struct bl_world *w);
@@ -60,8 +62,9 @@ int bl_world_gather(struct bl_world *w, const void *mine, size_t bytes, void *al
  * begin: (processes + 1) byte offsets, not decreasing. A ring: bytes cross each link once. */
 int bl_world_gather_parts(struct bl_world *w, void *data, const uint64_t *begin,
                           struct bl_error *err);
-/* 0 when every process passes 0. Otherwise -1 everywhere with the error of the lowest process that
- * failed; the others' text is prefixed by "process 3 (n2): ". `mine`: 0 or -1, its text in err. */
+/* 0 when every process passes 0. Otherwise -1 everywhere with the code of the lowest process that
+ * failed; process 0 has its text, prefixed by "process 3 (n2): " when it is another's, and the
+ * others an empty one, so that one process reports. `mine`: 0 or -1, its text in err. */
 int bl_world_agree(struct bl_world *w, int mine, struct bl_error *err);
 
 /* Tells all others, as far as they can be reached, that this process ends with `cause`: they fail
