@@ -17,7 +17,7 @@
 #include "base/strings.h"
 #include "checkpoint/safetensors.h"
 #include "data/data.h"
-#include "lib/alone.h"
+#include "tests/lib/alone.h"
 
 #define SEQUENCES 12
 #define CONTEXT   12

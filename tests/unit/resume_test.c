@@ -13,7 +13,7 @@
 
 #include "base/strings.h"
 #include "checkpoint/internal.h"
-#include "lib/alone.h"
+#include "tests/lib/alone.h"
 
 static const char config[] = "run = { name = \"r\"; steps = 2; checkpoint_every = 1; };\n"
                              "model = { layers = 1; width = 32; heads = 4; context = 24; };\n"

@@ -13,7 +13,7 @@
 #include "base/strings.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
-#include "lib/alone.h"
+#include "tests/lib/alone.h"
 
 static const char config[] =
     "run = { name = \"r\"; steps = 2; eval_tokens = 24; };\n"
