@@ -158,7 +158,8 @@ static int write_identity(const struct bl_run *r, struct bl_error *err)
     char *path = bl_format("%s/header.json", d->path);
     if (path == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    int rc = bl_header_write(r->s, r->backend, bl_attempts_history(d->path, d->attempt), path, err);
+    int rc = bl_header_write(r->s, r->backend, r->world, r->sum,
+                             bl_attempts_history(d->path, d->attempt), path, err);
     free(path);
     return rc;
 }
