@@ -217,7 +217,10 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
     struct verdict v = {1, gradients->skip};
     int measure = (needs & BL_MONITOR_UPDATES) != 0;
     if (!v.skip && bl_setup_has_update_guard(r->s)) {
-        in->norm = sqrt(bl_update_prepare(r->update, lr, gradients->scale));
+        double squares;
+        if (bl_update_prepare(r->update, lr, gradients->scale, &squares, err) < 0)
+            return -1;
+        in->norm = sqrt(squares);
         if (run_guards(r, 1, in, &v, err) < 0)
             return -1;
     }
@@ -226,7 +229,8 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
         bl_update_skip(r->update);
         return 0;
     }
-    bl_update_apply(r->update, lr, gradients->scale, v.scale, measure);
+    if (bl_update_apply(r->update, lr, gradients->scale, v.scale, measure, err) < 0)
+        return -1;
     if (!bl_regularizers_has_project_weight(r->regularizers))
         return 0;
     struct bl_tensor head;

@@ -6,6 +6,7 @@ include %D%/dials.mk
 include %D%/model.mk
 include %D%/pack.mk
 include %D%/regularizers.mk
+include %D%/replicas.mk
 include %D%/report.mk
 include %D%/presets.mk
 include %D%/prefetch.mk

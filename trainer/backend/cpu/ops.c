@@ -95,4 +95,5 @@ const struct bl_backend_ops BL_CPU(ops) = {
     .accumulate = BL_CPU(accumulate),
     .sum_squares = BL_CPU(sum_squares),
     .dot = BL_CPU(dot),
+    .block_squares = BL_CPU(block_squares),
 };
