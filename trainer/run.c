@@ -94,6 +94,7 @@ static int run_make(struct bl_run *r, struct bl_error *err)
         .backend = r->backend,
         .dials = &s->dials,
         .seed = s->info.seed,
+        .shard = r->border != NULL ? &r->shards : NULL,
         .refresh = refresh,
         .refresh_context = r->model,
     };
@@ -186,6 +187,7 @@ static int start(struct bl_run *r, struct bl_error *err)
         bl_params_init_threads(&s->params, s->info.seed, bl_model_weights(r->model), r->backend);
         bl_update_store(r->update, 0, s->params.count);
         bl_model_refresh(r->model, 0, s->params.floats);
+        return bl_run_gather_weights(r, err);
     }
     return 0;
 }

@@ -10,6 +10,13 @@ int bl_run_make_gradient(struct bl_run *r, struct bl_error *err)
 {
     const struct bl_setup *s = r->s;
     r->head = bl_params_find(&s->params, s->info.head);
+    if (s->config->cluster.shard == BL_SHARD_OPTIMIZER && r->processes > 1) {
+        r->border = bl_alloc(r->processes + 1, sizeof *r->border);
+        if (r->border == NULL)
+            return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+        bl_shard_cut(&s->params, r->processes, r->border);
+        bl_shard_of(r->world, r->border, &r->shards);
+    }
     struct bl_reduce_setup reduce = {
         .backend = r->backend,
         .params = &s->params,
@@ -19,15 +26,16 @@ int bl_run_make_gradient(struct bl_run *r, struct bl_error *err)
         .world = r->world,
         .seed = s->info.seed,
         .head = s->info.tied ? -1 : r->head,
+        .shard = r->border,
     };
     if (bl_reduce_make(&reduce, &r->sum, err) < 0)
         return -1;
-    r->rank_values = BL_RANK_TERMS + s->regularizers.count;
-    r->ranks = bl_alloc(s->ranks * r->rank_values, sizeof *r->ranks);
+    r->share = BL_SHARE_TERMS + s->regularizers.count;
+    r->shares = bl_alloc(s->ranks * r->share, sizeof *r->shares);
     r->news = bl_alloc(r->processes, sizeof *r->news);
     r->gradient = s->ranks > 1 ? bl_alloc(s->params.floats, sizeof *r->gradient)
                                : bl_model_gradients(r->model);
-    if (r->ranks == NULL || r->news == NULL || r->gradient == NULL)
+    if (r->shares == NULL || r->news == NULL || r->gradient == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory for the sum over ranks");
     return 0;
 }
@@ -35,13 +43,14 @@ int bl_run_make_gradient(struct bl_run *r, struct bl_error *err)
 void bl_run_free_gradient(struct bl_run *r)
 {
     bl_sum_free(r->sum);
-    bl_free(r->ranks);
+    bl_free(r->shares);
     bl_free(r->news);
+    bl_free(r->border);
     bl_free(r->ce_gradient);
     if (r->s->ranks > 1)
         bl_free(r->gradient);
     r->sum = NULL;
-    r->ranks = NULL;
+    r->shares = NULL;
     r->news = NULL;
     r->gradient = r->ce_gradient = NULL;
 }
@@ -61,14 +70,35 @@ double bl_run_cross_entropy(const struct bl_rows *rows, uint64_t first, uint64_t
     return sum;
 }
 
-double bl_run_norm(const struct bl_run *r, const float *gradient)
+static double norm_of(const struct bl_run *r, const float *gradient)
 {
-    const struct bl_params *p = &r->s->params;
-    double total = 0;
-    for (uint64_t i = 0; i < p->count; i++)
-        total += r->backend->ops->sum_squares(r->backend, p->items[i].count,
-                                              gradient + p->items[i].offset);
-    return sqrt(total);
+    double norm = 0;
+    bl_shard_norm(NULL, r->backend, &r->s->params, gradient, &norm, NULL); /* no others: no error */
+    return norm;
+}
+
+int bl_run_norm(struct bl_run *r, double *out, struct bl_error *err)
+{
+    return bl_shard_norm(r->scattered ? &r->shards : NULL, r->backend, &r->s->params, r->gradient,
+                         out, err);
+}
+
+int bl_run_whole_gradient(struct bl_run *r, struct bl_error *err)
+{
+    if (r->scattered && bl_sum_gather(r->sum, r->gradient, err) < 0)
+        return -1;
+    r->scattered = 0;
+    return 0;
+}
+
+int bl_run_gather_weights(struct bl_run *r, struct bl_error *err)
+{
+    if (r->border == NULL)
+        return 0;
+    if (bl_sum_gather(r->sum, bl_model_weights(r->model), err) < 0)
+        return -1;
+    bl_model_refresh(r->model, 0, r->s->params.floats);
+    return 0;
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -106,8 +136,7 @@ static int contribute(void *context, uint32_t rank, int again, struct bl_sum_con
             return -1;
     }
     if (!again && s->ranks > 1)
-        r->ranks[rank * r->rank_values + BL_RANK_NORM] =
-            bl_run_norm(r, bl_model_gradients(r->model));
+        r->shares[rank * r->share + BL_SHARE_NORM] = norm_of(r, bl_model_gradients(r->model));
     out->array = bl_model_gradients(r->model);
     out->part = c->split ? bl_model_ce_gradient(r->model) : NULL;
     return 0;
@@ -149,18 +178,18 @@ static int gather_ranks(struct bl_run *r, struct bl_error *err)
     uint64_t rows = r->rows.count / s->ranks, per = s->ranks / r->processes;
     uint64_t begin[r->processes + 1];
     for (uint64_t i = r->process * per; i < (r->process + 1) * per; i++) {
-        double *values = r->ranks + i * r->rank_values;
-        values[BL_RANK_CE] = bl_run_cross_entropy(&r->rows, i * rows, rows);
-        bl_regularizers_sums(r->regularizers, i * rows, rows, values + BL_RANK_TERMS);
+        double *values = r->shares + i * r->share;
+        values[BL_SHARE_CE] = bl_run_cross_entropy(&r->rows, i * rows, rows);
+        bl_regularizers_sums(r->regularizers, i * rows, rows, values + BL_SHARE_TERMS);
     }
     for (uint32_t p = 0; p <= r->processes; p++)
-        begin[p] = p * per * r->rank_values * sizeof(double);
-    if (bl_world_gather_parts(r->world, r->ranks, begin, err) < 0)
+        begin[p] = p * per * r->share * sizeof(double);
+    if (bl_world_gather_parts(r->world, r->shares, begin, err) < 0)
         return -1;
     for (size_t k = 0; k < s->regularizers.count; k++) {
         double sum = 0;
         for (uint64_t i = 0; i < s->ranks; i++)
-            sum += r->ranks[i * r->rank_values + BL_RANK_TERMS + k];
+            sum += r->shares[i * r->share + BL_SHARE_TERMS + k];
         bl_regularizers_set_sum(r->regularizers, k, sum);
     }
     return 0;
@@ -189,11 +218,13 @@ int bl_run_gradient(struct bl_run *r, uint32_t needs, int rows_wanted, struct bl
         .part_out = c.split ? r->ce_gradient : NULL,
         .measure = (needs & 8 /*REDUCTION*/) != 0,
     };
+    run.scatter = r->border != NULL && !run.measure;
     if (bl_sum_run(r->sum, &run, err) < 0)
         return -1;
     r->rows.count = s->info.sequences * s->info.context;
     if (gather_ranks(r, err) < 0 || (rows_wanted && gather_statistics(r, pz, err) < 0))
         return -1;
+    r->scattered = run.scatter;
     r->gradients_ready = 1;
     r->ce_ready = c.split;
     return 0;

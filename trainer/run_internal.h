@@ -10,10 +10,12 @@
 #include "regularizers.h"
 #include "run.h"
 #include "rundir.h"
+#include "rank_rows.h"
+#include "shard.h"
 #include "update.h"
 
 /* What every process has to know of one rank's share of a step, then of one process's. */
-enum { BL_RANK_CE, BL_RANK_NORM, BL_RANK_TERMS }; /* from BL_RANK_TERMS on: regularizers' sums */
+enum { BL_SHARE_CE, BL_SHARE_NORM, BL_SHARE_TERMS }; /* then the sums of the regularizers */
 struct bl_process_news {
     double seconds; /* of its own work in the step before: data, forward, backward, update */
     double waited;  /* in that step, for other processes */
@@ -39,10 +41,17 @@ struct bl_run {
     struct bl_prefetch *prefetch;
     struct bl_batch batch; /* of the step, and free for other use until the next; the prefetch's */
 
+    struct bl_shards
+        shards;       /* cluster.shard = "optimizer"; begin NULL: every process updates all */
+    uint64_t *border; /* (processes + 1) theirs */
+    int scattered;    /* `gradient` is valid in the own shard only */
+    uint64_t equal;   /* step at which all processes had the same weights last; 0 = none */
+    struct bl_rank_rows *rank_rows;
+
     float *gradient;    /* (params.floats) reduced; the model's arena itself when W = 1 */
     float *ce_gradient; /* the same for the CE part of the output matrix; made when first wanted */
-    double *ranks;      /* (W, rank_values) sums of each rank's rows, its gradient's norm */
-    uint64_t rank_values;
+    double *shares;     /* (W, share) sums of each rank's rows, its gradient's norm */
+    uint64_t share;
     struct bl_process_news *news; /* (processes) */
 
     int64_t head;                  /* index of the output matrix */
@@ -74,12 +83,16 @@ int bl_run_make_gradient(struct bl_run *r, struct bl_error *err);
 void bl_run_free_gradient(struct bl_run *r);
 /* Forward and backward of this process's ranks, the sum over all ranks: r->gradient. `needs` of the
  * monitors (enum bl_monitor_need); rows_wanted: 1 = the row statistics of all ranks are needed.
- * Afterwards r->ranks has every rank's values, everywhere. */
+ * Afterwards r->shares has every rank's, everywhere. */
 int bl_run_gradient(struct bl_run *r, uint32_t needs, int rows_wanted, struct bl_error *err);
 /* Whether somebody looks at pz in a step in which monitors have these needs. */
 int bl_run_wants_pz(const struct bl_run *r, uint32_t needs);
-/* L2 norm of a gradient (params.floats) over all parameters, tied ones once. */
-double bl_run_norm(const struct bl_run *r, const float *gradient);
+/* The shards of r->gradient to all, where it is scattered: whoever reads it whole asks first. */
+int bl_run_whole_gradient(struct bl_run *r, struct bl_error *err);
+/* L2 norm of r->gradient over all parameters, tied ones once. */
+int bl_run_norm(struct bl_run *r, double *out, struct bl_error *err);
+/* After each process updated its shard: the weights to all, and the working copy. */
+int bl_run_gather_weights(struct bl_run *r, struct bl_error *err);
 /* Sum of lse - z_y over the unmasked rows from `first` on, one fp64 add a row. */
 double bl_run_cross_entropy(const struct bl_rows *rows, uint64_t first, uint64_t count);
 

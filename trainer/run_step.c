@@ -159,8 +159,11 @@ static int run_guards(struct bl_run *r, int updates, struct bl_guard_input *in, 
         if (!(v.scale >= 0 && isfinite(v.scale)))
             return bl_error_set(err, BL_EXIT_FAILED, "guard %s: scale %g is not a number >= 0",
                                 g->name, v.scale);
-        if (changed)
-            in->norm = bl_run_norm(r, r->gradient) * out->scale;
+        if (changed) {
+            if (bl_run_norm(r, &in->norm, err) < 0)
+                return -1;
+            in->norm *= out->scale;
+        }
         out->scale *= v.scale;
         out->skip |= v.skip != 0;
         in->norm *= v.scale;
@@ -192,7 +195,7 @@ static double cross_entropy(const struct bl_run *r)
 {
     double sum = 0;
     for (uint64_t i = 0; i < r->s->ranks; i++)
-        sum += r->ranks[i * r->rank_values + BL_RANK_CE];
+        sum += r->shares[i * r->share + BL_SHARE_CE];
     return sum / (double)r->batch.valid;
 }
 
@@ -229,7 +232,8 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
         bl_update_skip(r->update);
         return 0;
     }
-    if (bl_update_apply(r->update, lr, gradients->scale, v.scale, measure, err) < 0)
+    if (bl_update_apply(r->update, lr, gradients->scale, v.scale, measure, err) < 0 ||
+        bl_run_gather_weights(r, err) < 0)
         return -1;
     if (!bl_regularizers_has_project_weight(r->regularizers))
         return 0;
@@ -238,6 +242,8 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
         bl_regularizers_project_weight(r->regularizers, &head, err) < 0)
         return -1;
     bl_update_store(r->update, (uint64_t)r->head, (uint64_t)r->head + 1);
+    if (r->border != NULL)
+        return bl_run_gather_weights(r, err);
     bl_model_refresh(r->model, r->s->params.items[r->head].offset, head.count);
     return 0;
 }
@@ -267,7 +273,9 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
         return -1;
     double ce = cross_entropy(r);
     double aux = bl_regularizers_aux(r->regularizers, r->batch.valid);
-    double norm = bl_run_norm(r, r->gradient);
+    double norm;
+    if (bl_run_norm(r, &norm, err) < 0)
+        return -1;
     record_losses(r, ce, aux);
     bl_metrics_set(r->metrics, "optim/lr", lr);
     /* before rules; header.json has what they make of it per parameter */
