@@ -65,6 +65,12 @@ void bl_world_free(struct bl_world *w)
     free(w);
 }
 
+void bl_world_set_timeout(struct bl_world *w, double seconds)
+{
+    (void)w;
+    (void)seconds;
+}
+
 uint32_t bl_world_process(const struct bl_world *w)
 {
     return w->process;
