@@ -16,6 +16,10 @@ libtrainer_la_SOURCES += \
     %D%/sum_math.c \
     %D%/sum_math.h \
     %D%/sum_measure.c \
+    %D%/sum_route.c \
+    %D%/sum_route.h \
+    %D%/sum_schedule.c \
+    %D%/sum_schedule.h \
     %D%/sum_stream.c \
     %D%/transport.h \
     %D%/world.c \

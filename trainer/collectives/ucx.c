@@ -326,6 +326,18 @@ static void abort_all(struct bl_transport *t, const char *cause)
     bl_ucx_leave(t);
 }
 
+static void limit(struct bl_transport *t, double timeout)
+{
+    bl_ucx_enter(t);
+    t->timeout = timeout;
+    t->interval = timeout / 5;
+    t->beat = t->due = 0; /* at once */
+    for (uint32_t p = 0; p < t->processes; p++)
+        t->peers[p].heard = bl_clock();
+    ucp_worker_signal(t->worker);
+    bl_ucx_leave(t);
+}
+
 static const char *name(const struct bl_transport *t)
 {
     return t->name;
@@ -343,6 +355,7 @@ const struct bl_transport_ops ballast_transport_v1 = {
     .make = make,
     .address = address,
     .connect = connect_all,
+    .limit = limit,
     .name = name,
     .send = bl_ucx_send,
     .receive = bl_ucx_receive,

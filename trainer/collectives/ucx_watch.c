@@ -11,6 +11,8 @@
 /* An endpoint that fails right after its process said why is not lost but ended: time for the
  * words that came with it. */
 #define GRACE 0.2
+/* Signs of life that may be missing before an answer is not worth waiting for. */
+#define SILENT 2.5
 
 void bl_ucx_fail(struct bl_transport *t, const char *format, ...)
 {
@@ -188,7 +190,7 @@ void bl_ucx_duties(struct bl_transport *t)
 
 void bl_ucx_announce(struct bl_transport *t, uint32_t word, const char *text, double limit)
 {
-    double end = bl_clock() + limit;
+    double now = bl_clock(), end = now + limit;
     unsigned busy = 0;
     if (t->over || t->peers == NULL)
         return;
@@ -198,6 +200,8 @@ void bl_ucx_announce(struct bl_transport *t, uint32_t word, const char *text, do
             q->answered = 1;
         else
             tell(t, p, word, text);
+        if (now - q->heard > SILENT * t->interval)
+            q->answered = 1; /* told, in case, but not waited for */
     }
     for (uint32_t p = 0; p < t->processes && bl_clock() < end;) {
         if (t->peers[p].answered || t->peers[p].broken > 0)

@@ -235,8 +235,8 @@ void bl_world_free(struct bl_world *w)
 
 void bl_world_set_timeout(struct bl_world *w, double seconds)
 {
-    (void)w;
-    (void)seconds;
+    if (w->transport != NULL)
+        w->ops->limit(w->transport, seconds);
 }
 
 uint32_t bl_world_process(const struct bl_world *w)
