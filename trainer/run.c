@@ -305,7 +305,10 @@ static int directory_there(struct bl_run *r, struct bl_error *err)
 
 static int save(struct bl_run *r, struct bl_error *err)
 {
-    if (directory_there(r, err) < 0 || bl_run_compare(r, err) < 0 || bl_run_save(r, err) < 0)
+    if (directory_there(r, err) < 0 || bl_run_compare(r, err) < 0)
+        return -1;
+    int rc = r->process == 0 ? bl_run_save(r, err) : 0;
+    if (bl_world_agree(r->world, rc, err) < 0)
         return -1;
     r->saved = r->step;
     return 0;
