@@ -37,7 +37,7 @@ int bl_cmd_train(int argc, char **argv, struct bl_error *err)
         return bl_error_set(err, BL_EXIT_USAGE, "%s", usage);
     struct bl_setup *setup;
     bl_stop_watch();
-    if (bl_setup_make(argv[0], n - 1, argv + 1, &setup, err) < 0)
+    if (bl_setup_make(argv[0], n - 1, argv + 1, 1, &setup, err) < 0)
         return -1;
     return bl_run_train(setup, fresh, err); /* frees setup */
 }

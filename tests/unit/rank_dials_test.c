@@ -41,7 +41,7 @@ static struct bl_setup *setup(const char *const *overrides, int count)
     assert_true(count <= 8);
     for (int i = 0; i < count; i++)
         list[i] = bl_format("%s", overrides[i]);
-    if (bl_setup_make("r.cfg", count, list, &s, &err) < 0)
+    if (bl_setup_make("r.cfg", count, list, 1, &s, &err) < 0)
         fail_msg("%s", err.text);
     for (int i = 0; i < count; i++)
         free(list[i]);

@@ -33,7 +33,7 @@ static struct bl_setup *setup(const char *path)
 {
     struct bl_error err = BL_ERROR_INIT;
     struct bl_setup *s = NULL;
-    if (bl_setup_make(path, 0, NULL, &s, &err) < 0)
+    if (bl_setup_make(path, 0, NULL, 1, &s, &err) < 0)
         fail_msg("%s", err.text);
     return s;
 }

@@ -47,7 +47,7 @@ static int train(int fresh, struct bl_error *err)
     struct bl_setup *s = NULL;
     memset(err, 0, sizeof *err);
     err->size = sizeof *err;
-    if (bl_setup_make("r.cfg", 0, NULL, &s, err) < 0)
+    if (bl_setup_make("r.cfg", 0, NULL, 1, &s, err) < 0)
         fail_msg("%s", err->text);
     return bl_run_train(s, fresh, err);
 }

@@ -51,7 +51,7 @@ static struct bl_setup *setup(const char *override)
     struct bl_error err = BL_ERROR_INIT;
     struct bl_setup *s = NULL;
     char *const list[] = {(char *)(uintptr_t) override};
-    if (bl_setup_make("r.cfg", 1, list, &s, &err) < 0)
+    if (bl_setup_make("r.cfg", 1, list, 1, &s, &err) < 0)
         fail_msg("%s", err.text);
     return s;
 }
