@@ -1,7 +1,9 @@
 #include "budget.h"
 
 #include "data/prefetch.h"
+#include "base/memory.h"
 #include "regularizers.h"
+#include "shard.h"
 
 static uint32_t monitor_needs(const struct bl_setup *s)
 {
@@ -23,16 +25,51 @@ static uint64_t row_terms(const struct bl_setup *s)
     return n;
 }
 
-int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, struct bl_budget *out,
-                   struct bl_error *err)
+/* Elements of the largest shard of an arena, all of it without shards. */
+static int largest_shard(const struct bl_setup *s, uint32_t processes, uint64_t *out,
+                         struct bl_error *err)
+{
+    *out = s->params.floats;
+    if (s->config->cluster.shard != BL_SHARD_OPTIMIZER)
+        return 0;
+    uint64_t *begin = bl_alloc((size_t)processes + 1, sizeof *begin);
+    if (begin == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED, "no memory for the borders of %u shards",
+                            processes);
+    bl_shard_cut(&s->params, processes, begin);
+    *out = 0;
+    for (uint32_t p = 0; p < processes; p++)
+        *out = begin[p + 1] - begin[p] > *out ? begin[p + 1] - begin[p] : *out;
+    bl_free(begin);
+    return 0;
+}
+
+/* Of one process; on the wire each element of a group has that dial's width. With shards fp32
+ * weights come back, else sums in the wire's format. */
+static uint64_t sent_bytes(const struct bl_setup *s, uint32_t processes)
+{
+    double bytes = 0;
+    int sharded = s->config->cluster.shard == BL_SHARD_OPTIMIZER;
+    for (uint64_t i = 0; i < s->params.count; i++) {
+        const struct bl_param *p = &s->params.items[i];
+        double width = s->dials.dial[p->group][BL_DIAL_WIRE] == BL_FP32 ? 4 : 2;
+        bytes += (double)p->count * (width + (sharded ? 4 : width));
+    }
+    return (uint64_t)(bytes * (double)(processes - 1) / (double)processes);
+}
+
+int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_t processes,
+                   struct bl_budget *out, struct bl_error *err)
 {
     const struct bl_config *c = s->config;
     struct bl_regularizers *set;
     struct bl_budget b = {0};
     uint64_t rows = s->info.sequences * s->info.context, arena = s->params.floats * sizeof(float);
-    uint64_t micro = (uint64_t)c->batch.micro, states;
+    uint64_t micro = (uint64_t)c->batch.micro, states, shard;
     uint32_t needs = monitor_needs(s);
 
+    if (largest_shard(s, processes, &shard, err) < 0)
+        return -1;
     /* Room for one row: only what the set asks of the head is of interest. */
     if (bl_regularizers_make(s->regularizers.items, s->regularizers.count, backend, 1, &set, err) <
         0)
@@ -47,7 +84,10 @@ int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, struct 
         return -1;
 
     states = s->optimizer->ops.optimizer.states(s->optimizer->self);
-    b.optimizer = states * arena;
+    b.optimizer = states * shard * sizeof(float);
+    if (c->run.save == BL_SAVE_ASYNC)
+        b.snapshot = arena + b.optimizer;
+    b.sent = sent_bytes(s, processes);
     if (s->ranks > 1)
         b.ranks = arena + (s->info.tied
                                ? 0
@@ -57,7 +97,7 @@ int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, struct 
               rows * row_terms(s) * sizeof(double) + bl_rows_bytes(rows, pz, before);
     if (s->validation != NULL || c->data.holdout > 0)
         b.batch += bl_rows_bytes(micro * s->info.context, 0, 0);
-    b.total = b.model.total + b.optimizer + b.ranks + b.batch;
+    b.total = b.model.total + b.optimizer + b.ranks + b.snapshot + b.batch;
     /* working weights, master, optimizer state; fp32 each */
     b.checkpoint = (2 + states) * s->params.elements * sizeof(float);
     *out = b;

@@ -262,9 +262,9 @@ int bl_setup_make(const char *path, int overrides, char *const *override, uint32
 }
 
 int bl_setup_make_without_data(const char *path, int overrides, char *const *override,
-                               struct bl_setup **out, struct bl_error *err)
+                               uint32_t processes, struct bl_setup **out, struct bl_error *err)
 {
-    return make(path, overrides, override, 1, 0, out, err);
+    return make(path, overrides, override, processes, 0, out, err);
 }
 
 static int create_list(const struct bl_plugin_list *list, const struct bl_services *services,

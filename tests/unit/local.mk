@@ -1,5 +1,6 @@
 include %D%/alarms.mk
 include %D%/attention_logits.mk
+include %D%/cgroup.mk
 include %D%/conformance.mk
 include %D%/data.mk
 include %D%/dials.mk

@@ -286,6 +286,6 @@ double bl_world_waited(const struct bl_world *w)
 
 void bl_world_abort(struct bl_world *w, const char *cause)
 {
-    if (w != NULL && w->transport != NULL)
+    if (w != NULL && w->transport != NULL && !w->agreed)
         w->ops->abort(w->transport, cause);
 }

@@ -68,7 +68,8 @@ int bl_world_gather_parts(struct bl_world *w, void *data, const uint64_t *begin,
 int bl_world_agree(struct bl_world *w, int mine, struct bl_error *err);
 
 /* Tells all others, as far as they can be reached, that this process ends with `cause`: they fail
- * with BL_EXIT_PEER "process 3 (n2): <cause>". Never blocks for longer than a second. */
+ * with BL_EXIT_PEER "process 3 (n2): <cause>". Nothing to tell when they just agreed on a failure.
+ * Never blocks for longer than a second. */
 void bl_world_abort(struct bl_world *w, const char *cause);
 
 /* Bytes sent so far to other processes, and seconds spent in waits. */

@@ -5,6 +5,7 @@
 
 static uint64_t next_tag(struct bl_world *w)
 {
+    w->agreed = 0;
     return w->collectives++ % BL_TAG_LIMIT;
 }
 
@@ -128,5 +129,6 @@ int bl_world_agree(struct bl_world *w, int mine, struct bl_error *err)
     }
     if (w->process != 0 && err != NULL)
         err->text[0] = '\0'; /* process 0 says it */
+    w->agreed = 1;
     return -1;
 }

@@ -28,6 +28,7 @@ struct bl_world {
     struct bl_transport *transport;
     struct bl_message *sends, *receives; /* to oneself, oldest first */
     double waited;
+    int agreed;           /* the last collective told everybody of a failure */
     uint64_t collectives; /* how many there were: their tag */
 };
 
