@@ -115,6 +115,12 @@ int main(void)
     VALUE(BL_GRADIENT);
     VALUE(BL_STATE0);
     VALUE(BL_CE_GRADIENT);
+    STRUCT(bl_reduction);
+    MEMBER(bl_reduction, size);
+    MEMBER(bl_reduction, reserved);
+    MEMBER(bl_reduction, error);
+    MEMBER(bl_reduction, bias);
+    MEMBER(bl_reduction, lost_share);
     STRUCT(bl_host);
     MEMBER(bl_host, size);
     MEMBER(bl_host, device);
@@ -137,6 +143,7 @@ int main(void)
     MEMBER(bl_host, tensor);
     MEMBER(bl_host, find);
     MEMBER(bl_host, update_squares);
+    MEMBER(bl_host, reduction);
     STRUCT(bl_common_ops);
     MEMBER(bl_common_ops, create);
     MEMBER(bl_common_ops, destroy);
@@ -260,6 +267,7 @@ int main(void)
     VALUE(BL_MONITOR_PZ);
     VALUE(BL_MONITOR_UPDATES);
     VALUE(BL_MONITOR_CE_GRADIENT);
+    VALUE(BL_MONITOR_REDUCTION);
     STRUCT(bl_monitor_input);
     MEMBER(bl_monitor_input, size);
     MEMBER(bl_monitor_input, reserved);
