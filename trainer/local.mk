@@ -17,6 +17,7 @@ include %D%/backend/local.mk
 include %D%/model/local.mk
 include %D%/data/local.mk
 include %D%/checkpoint/local.mk
+include %D%/collectives/local.mk
 include %D%/metrics/local.mk
 include %D%/report/local.mk
 include %D%/scaffold/local.mk
