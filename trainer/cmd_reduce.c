@@ -20,6 +20,7 @@ static const char usage[] =
     "         c = 1.67e-3 for bf16; ratio is error / law\n"
     "  bias   <out - g, g> / <g, g>\n"
     "  lost   share of the non-zero addends that left a partial sum as it was\n"
+    "  scale  of premultiply: relative error of 1/W in the wire format, part of the bias\n"
     "\n"
     "Lines that begin with # say what the bits depend on.\n"
     "\n"
@@ -29,7 +30,7 @@ static const char usage[] =
     "  --algorithm LIST       alltoall, ring, tree, nvls, pairwise, hybrid; default all\n"
     "  --average LIST         divide, divide_first, premultiply, predivide; default divide\n"
     "  --wire FORMAT          of what ranks send: fp32, bf16 or fp16; default bf16\n"
-    "  --sum FORMAT           of partial sums; default bf16\n"
+    "  --sum FORMAT           of partial sums, rounded to wire where they travel; default fp32\n"
     "  --sum-rounding KIND    nearest (default) or stochastic\n"
     "  --collective NAME      all_reduce (default) or reduce_scatter\n"
     "  --elements N           length of the buffer, default 65536\n"
@@ -69,7 +70,7 @@ static const struct bl_option table[] = {
     OPTION(algorithm, STRINGS, "all", NULL),
     OPTION(average, STRINGS, "divide", NULL),
     OPTION(wire, CHOICE, "bf16", "fp32|bf16|fp16"),
-    OPTION(sum, CHOICE, "bf16", "fp32|bf16|fp16"),
+    OPTION(sum, CHOICE, "fp32", "fp32|bf16|fp16"),
     OPTION(sum_rounding, CHOICE, "nearest", "nearest|stochastic"),
     OPTION(collective, CHOICE, "all_reduce", "all_reduce|reduce_scatter"),
     OPTION(elements, INT, "65536", "[1,1073741824]"),
@@ -125,12 +126,13 @@ static void value_text(const struct bl_option *o, const char *value, struct bl_t
     int quoted =
         o->type == BL_OPTION_STRINGS || o->type == BL_OPTION_STRING || o->type == BL_OPTION_CHOICE;
     bl_text_add(out, "%s=%s", o->key, list ? "(" : "");
+    int64_t whole;
     for (int more = 1; more;) {
         size_t n = list ? strcspn(value, ",") : strlen(value);
         char *piece = bl_format("%.*s", (int)n, value);
         if (piece == NULL)
             out->failed = 1;
-        else if (quoted)
+        else if (quoted || (list && bl_parse_int(piece, &whole) != 0)) /* refused as a word */
             bl_text_quote(out, piece);
         else
             bl_text_add(out, "%s", piece);

@@ -87,8 +87,11 @@ static int measure(const struct bl_lab_setup *s, struct bl_lab_row *row, struct 
         rc = bl_lab_law(order, s->elements, row->ranks, &f, row->values, &row->law, err);
     if (rc == 0) {
         row->first = (double)result[0] * row->ranks;
-        bl_order_text(order, &text);
-        note(r, text.text != NULL ? text.text : "");
+        /* Of the last number of ranks: the others have the same rules. */
+        if (row->ranks == (uint32_t)s->ranks[s->ranks_count - 1])
+            bl_order_text(order, &text);
+        if (text.text != NULL)
+            note(r, text.text);
         r->notes.failed |= text.failed;
     }
     bl_text_free(&text);

@@ -48,7 +48,7 @@ static const char *number(const char *format, double value, char *buffer)
 {
     if (isnan(value))
         return strcpy(buffer, "-");
-    snprintf(buffer, 32, format, value); /* NOLINT: a literal of this file */
+    snprintf(buffer, 32, format, value);
     return buffer;
 }
 
@@ -66,20 +66,24 @@ static void print_rows(const struct bl_lab_result *r, FILE *out)
     int ones = 0;
     for (size_t i = 0; i < r->row_count; i++)
         ones |= r->rows[i].values->kind == BL_LAB_ONES;
-    fprintf(out, "%-14s %6s %-9s %-13s %9s %10s %10s %7s %9s %8s%s\n", "values", "W", "algorithm",
-            "average", "K", "error", "law", "ratio", "bias", "lost", ones ? "          sum" : "");
+    fprintf(out, "%-14s %6s %-9s %-13s %9s %10s %10s %7s %9s %8s %8s%s\n", "values", "W",
+            "algorithm", "average", "K", "error", "law", "ratio", "bias", "lost", "scale",
+            ones ? "          sum" : "");
     for (size_t i = 0; i < r->row_count; i++) {
         const struct bl_lab_row *w = &r->rows[i];
-        char b[7][32];
-        fprintf(out, "%-14s %6" PRIu32 " %-9s %-13s %9.3f %10s %10s %7s %9s %8s", w->values->name,
-                w->ranks, bl_lab_word("algorithm", w->algorithm, b[0]),
+        int premultiplied = w->average == BL_AVERAGE_PREMULTIPLY;
+        char b[9][32];
+        fprintf(out, "%-14s %6" PRIu32 " %-9s %-13s %9.3f %10s %10s %7s %9s %8s %8s",
+                w->values->name, w->ranks, bl_lab_word("algorithm", w->algorithm, b[0]),
                 bl_lab_word("average", w->average, b[1]), w->law.k,
                 number("%.3e", w->measured.error, b[2]), number("%.3e", w->law.error, b[3]),
                 number("%.3f", w->measured.error / w->law.error, b[4]),
                 number("%+.3f%%", 100 * w->measured.bias, b[5]),
-                number("%.2f%%", 100 * w->measured.lost, b[6]));
+                number("%.2f%%", 100 * w->measured.lost, b[6]),
+                number("%+.3f%%", premultiplied ? 100 * w->law.scale : NAN, b[7]));
         if (ones)
-            fprintf(out, " %12.9g", w->first);
+            fprintf(out, " %12s",
+                    number("%.9g", w->values->kind == BL_LAB_ONES ? w->first : NAN, b[8]));
         fputc('\n', out);
     }
 }
