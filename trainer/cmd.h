@@ -10,6 +10,7 @@ int bl_cmd_check(int argc, char **argv, struct bl_error *err);
 int bl_cmd_plugin(int argc, char **argv, struct bl_error *err);
 int bl_cmd_plugins(int argc, char **argv, struct bl_error *err);
 int bl_cmd_report(int argc, char **argv, struct bl_error *err);
+int bl_cmd_reduce(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data_info(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data_pack(int argc, char **argv, struct bl_error *err);

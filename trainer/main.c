@@ -21,6 +21,7 @@ static const struct {
     {"plugins", "list plugins, or print the options of one", bl_cmd_plugins},
     {"plugin", "for authors of plugins: start a new one, check one that is built", bl_cmd_plugin},
     {"report", "draw the curves of runs: PNG figures and one HTML page", bl_cmd_report},
+    {"reduce", "add up made-up gradients of many ranks and see what is lost", bl_cmd_reduce},
     {"data", "make token shards from text", bl_cmd_data},
     {"weights", "list the tensors of a checkpoint, or compare two", bl_cmd_weights},
 };

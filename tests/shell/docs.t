@@ -53,6 +53,9 @@ test_expect_success 'docs/tutorial.md' 'page tutorial docs/tutorial.md tutorial'
 test_expect_success 'docs/tutorial.md: the comparison is there' '
     find tutorial -name report.html | grep -q . && find tutorial -name "*.png" | grep -q .'
 
+mkdir reductions
+test_expect_success 'docs/reductions.md' 'page reductions docs/reductions.md reductions'
+
 if command -v "${CC:-cc}" >/dev/null; then test_set_prereq CC; fi
 mkdir guide
 test_expect_success CC 'docs/plugins.md' 'page guide docs/plugins.md guide'

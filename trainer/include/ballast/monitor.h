@@ -11,9 +11,10 @@ extern "C" {
 
 /* What must be computed in the steps a monitor looks at; needs(self). */
 enum bl_monitor_need {
-    BL_MONITOR_PZ = 1,         /* bl_row_stats.pz */
-    BL_MONITOR_UPDATES = 2,    /* host->update_squares */
-    BL_MONITOR_CE_GRADIENT = 4 /* BL_CE_GRADIENT of the output matrix, where weights are untied */
+    BL_MONITOR_PZ = 1,          /* bl_row_stats.pz */
+    BL_MONITOR_UPDATES = 2,     /* host->update_squares */
+    BL_MONITOR_CE_GRADIENT = 4, /* BL_CE_GRADIENT of the output matrix, where weights are untied */
+    BL_MONITOR_REDUCTION = 8    /* host->reduction: a shadow sum of the gradients in fp64 */
 };
 
 struct bl_monitor_input {

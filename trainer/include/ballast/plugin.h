@@ -137,6 +137,16 @@ enum bl_which {
     BL_CE_GRADIENT = 16 /* cross-entropy part of the output matrix's gradient; where kept apart */
 };
 
+/* What the sum over ranks did to the gradients of this step: g is the mean of the ranks' gradients
+ * in fp64, out what the reduction made of them. NaN where unknown. */
+struct bl_reduction {
+    uint32_t size; /* set by the caller */
+    uint32_t reserved;
+    double error;      /* ||out - g|| / ||g|| */
+    double bias;       /* <out - g, g> / <g, g> */
+    double lost_share; /* share of non-zero addends that left a partial sum as it was */
+};
+
 struct bl_host {
     uint32_t size;
     uint32_t device; /* BL_DEVICE_... that tensors live on */
@@ -186,6 +196,10 @@ struct bl_host {
                     struct bl_tensor *out);
     /* ||update||^2 of parameter `index` in this step, NaN when nobody asked (BL_NEED_UPDATES). */
     double (*update_squares)(const struct bl_host *host, uint64_t index);
+    /* The reduction of this step's gradients, of one group of tensors (BL_GROUP_COUNT: all of them
+     * together). Returns 0, or -1 when it was not measured (BL_MONITOR_REDUCTION) or the group has
+     * no gradient. */
+    int32_t (*reduction)(const struct bl_host *host, uint32_t group, struct bl_reduction *out);
 };
 
 /* Every ops struct begins with these four.
