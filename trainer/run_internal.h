@@ -61,6 +61,7 @@ struct bl_run {
     double waited;                 /* seconds for the batch */
     double seconds, peers;         /* of the last step: own work, waits for other processes */
     int signal;                    /* that ends the run, agreed by all processes; 0 = none */
+    int measured;                  /* the sum over ranks of this step was */
     int gradients_ready, ce_ready; /* what host->tensor may give now */
 };
 

@@ -71,6 +71,21 @@ static double update_squares(void *context, uint64_t index)
                                                            : NAN;
 }
 
+static int reduction(void *context, uint32_t group, struct bl_reduction *out)
+{
+    const struct bl_run *r = context;
+    struct bl_sum_statistics m;
+    if (r->sum == NULL || !r->measured)
+        return -1;
+    bl_sum_measured(r->sum, group, &m);
+    if (m.squares == 0)
+        return -1; /* no such elements */
+    out->error = m.error;
+    out->bias = m.bias;
+    out->lost_share = m.lost;
+    return 0;
+}
+
 void bl_run_services(struct bl_run *r)
 {
     struct bl_services *s = &r->s->services;
@@ -80,4 +95,5 @@ void bl_run_services(struct bl_run *r)
     s->tensor_count = tensor_count;
     s->tensor = bl_run_tensor;
     s->update_squares = update_squares;
+    s->reduction = reduction;
 }
