@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cmd.h"
 #include "config/config.h"
+#include "job.h"
 
 static const struct {
     const char *name, *summary;
@@ -89,11 +90,14 @@ static int finish(int rc, struct bl_error *err)
     bl_log_progress("");
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
         rc = bl_error_set(err, BL_EXIT_FAILED, "standard output cannot be written");
-    if (rc == 0)
+    if (rc == 0) {
+        bl_job_status(BL_EXIT_DONE, "done");
         return BL_EXIT_DONE;
+    }
     int code = err->code > 0 ? err->code : BL_EXIT_FAILED;
     int stopped = code == BL_EXIT_REQUEUE || code == BL_EXIT_INTERRUPTED;
     bl_log(stopped ? BL_LOG_INFO : BL_LOG_ERROR, "%s", err->text);
+    bl_job_status(code, err->text);
     return code;
 }
 

@@ -38,7 +38,7 @@ uint32_t bl_world_local(const struct bl_world *w, uint32_t process); /* index am
 
 /* ---- messages: matched by (peer, tag), in order of their start where both are equal. Buffers stay
  * the caller's and untouched until the wait. Exactly `bytes` must arrive, else BL_EXIT_PEER.
- * Sending to oneself is allowed. */
+ * Sending to oneself is allowed. Tags are below 2^40. */
 struct bl_message;
 int bl_world_send(struct bl_world *w, uint32_t to, uint64_t tag, const void *data, size_t bytes,
                   struct bl_message **out, struct bl_error *err);
