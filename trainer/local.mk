@@ -1,7 +1,7 @@
 # The trainer: everything but main() in one convenience library, so that tests link it too.
 noinst_LTLIBRARIES += libtrainer.la
 libtrainer_la_SOURCES = \
-    %D%/budget.c %D%/budget.h %D%/cmd.h %D%/cmd_check.c %D%/cmd_data.c %D%/cmd_data_info.c %D%/cmd_data_pack.c \
+    %D%/budget.c %D%/budget.h %D%/cmd.h %D%/cmd_check.c %D%/cmd_data.c %D%/cmd_data_info.c %D%/cmd_data_pack.c %D%/cmd_doctor.c \
     %D%/cmd_plugin.c %D%/cmd_plugins.c %D%/cmd_report.c %D%/cmd_train.c \
     %D%/cmd_weights.c \
     %D%/alarms.c %D%/alarms.h %D%/attempts.c %D%/attempts.h %D%/header.c %D%/header.h %D%/job.c %D%/job.h %D%/reduce.c %D%/reduce.h %D%/regularizers.c %D%/regularizers.h \
@@ -20,6 +20,7 @@ include %D%/checkpoint/local.mk
 include %D%/collectives/local.mk
 include %D%/metrics/local.mk
 include %D%/report/local.mk
+include %D%/doctor/local.mk
 include %D%/scaffold/local.mk
 
 bin_PROGRAMS += %D%/ballast

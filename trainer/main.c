@@ -19,6 +19,7 @@ static const struct {
 } commands[] = {
     {"train", "train what a config file says; KEY=VALUE overrides follow it", bl_cmd_train},
     {"check", "load everything, train nothing, print what would run", bl_cmd_check},
+    {"doctor", "find what would stop or slow down a run here, and the fix", bl_cmd_doctor},
     {"plugins", "list plugins, or print the options of one", bl_cmd_plugins},
     {"plugin", "for authors of plugins: start a new one, check one that is built", bl_cmd_plugin},
     {"report", "draw the curves of runs: PNG figures and one HTML page", bl_cmd_report},

@@ -122,13 +122,15 @@ void bl_check_config(const struct bl_doctor_case *c, struct bl_doctor_finding *o
     char hosts[256];
     if (!c->run->has_config) {
         bl_say(out, BL_DOCTOR_ABSENT, "no config given");
+    } else if (c->count == 1) {
+        bl_say(out, BL_DOCTOR_ABSENT, "one process");
     } else if (bl_doctor_hosts_where(c, other_config, &c->facts[0], hosts, sizeof hosts) > 0) {
         bl_say(out, BL_DOCTOR_FAILED, "on %s it is another one than on %s", hosts,
                c->facts[0].host);
         bl_say_fix(out, "name a file that all nodes share, and the same KEY=VALUE in every task");
     } else {
-        bl_say(out, BL_DOCTOR_OK, "XXH64 %016llx%s", (unsigned long long)c->facts[0].config,
-               c->count > 1 ? " in every process" : "");
+        bl_say(out, BL_DOCTOR_OK, "the same in every process (XXH64 %016llx)",
+               (unsigned long long)c->facts[0].config);
     }
 }
 
@@ -164,8 +166,9 @@ void bl_check_plugins(const struct bl_doctor_case *c, struct bl_doctor_finding *
             bl_say(out, BL_DOCTOR_FAILED, "%s is another file on %s than on %s (XXH64 %016llx)",
                    zero->plugins[i].name, hosts, zero->host,
                    (unsigned long long)zero->plugins[i].checksum);
-            bl_say_fix(out, "set plugin_path to a folder that all nodes share, or copy the file of "
-                            "%s to %s",
+            bl_say_fix(out,
+                       "set plugin_path to a folder that all nodes share, or copy the file of "
+                       "%s to %s",
                        zero->host, hosts);
         } else {
             size_t used = strlen(out->seen);
@@ -192,7 +195,7 @@ void bl_check_clock(const struct bl_doctor_case *c, struct bl_doctor_finding *ou
     char hosts[256];
     double most = 0, with = 0;
     if (bl_doctor_hosts(c) == 1) {
-        bl_say(out, BL_DOCTOR_ABSENT, "one host");
+        bl_say(out, BL_DOCTOR_ABSENT, c->count == 1 ? "one process" : "one host");
         return;
     }
     for (uint32_t p = 0; p < c->count; p++) {

@@ -9,7 +9,7 @@
 /* ---- processors */
 
 struct node_cpus {
-    uint64_t may[BL_DOCTOR_CPUS / 64]; /* what its processes may use, together */
+    uint64_t may[BL_DOCTOR_CPUS / 64];       /* what its processes may use, together */
     int64_t all, threads, processes, narrow; /* narrow: processors of the one that has fewest */
 };
 
@@ -68,9 +68,12 @@ void bl_check_cpus(const struct bl_doctor_case *c, struct bl_doctor_finding *out
                    f->host, (long long)n.threads, (long long)n.processes,
                    n.processes == 1 ? "" : "es", (long long)n.all, n.all == 1 ? "" : "s");
         if (f->cpus_of_job > 0)
-            bl_say_fix(out, "srun --cpus-per-task=%lld ... (srun does not take it over from "
-                            "sbatch), or run.threads = %lld",
-                       (long long)(f->threads > 0 ? f->threads : each > 0 ? each : 1),
+            bl_say_fix(out,
+                       "srun --cpus-per-task=%lld ... (srun does not take it over from "
+                       "sbatch), or run.threads = %lld",
+                       (long long)(f->threads > 0 ? f->threads
+                                   : each > 0     ? each
+                                                  : 1),
                        (long long)(each > 0 ? each : 1));
         else
             bl_say_fix(out, "run.threads = %lld", (long long)(each > 0 ? each : 1));
@@ -223,8 +226,9 @@ static int shared_gpu(const struct bl_doctor_case *c, struct bl_doctor_finding *
                    "%s: processes %u and %u both get GPU %s (CUDA_VISIBLE_DEVICES %s%s)", f->host,
                    p, q, mine, f->gpus_visible_set ? "= " : "is not set",
                    f->gpus_visible_set ? f->gpus_visible : "");
-            bl_say_fix(out, "srun --gpus-per-task=1 ..., or no more tasks a node than GPUs "
-                            "(--ntasks-per-node=%u)",
+            bl_say_fix(out,
+                       "srun --gpus-per-task=1 ..., or no more tasks a node than GPUs "
+                       "(--ntasks-per-node=%u)",
                        a.count);
             return 1;
         }
@@ -239,8 +243,7 @@ void bl_check_gpus(const struct bl_doctor_case *c, struct bl_doctor_finding *out
     char hosts[256];
     for (uint32_t p = 0; p < c->count && first == NULL; p++) {
         const struct bl_doctor_facts *f = &c->facts[p];
-        if (f->gpus != 0 || f->gpus_of_job ||
-            (f->gpus_visible_set && *f->gpus_visible != '\0'))
+        if (f->gpus != 0 || f->gpus_of_job || (f->gpus_visible_set && *f->gpus_visible != '\0'))
             first = f;
     }
     if (first == NULL) {
@@ -313,8 +316,7 @@ void bl_check_limits(const struct bl_doctor_case *c, struct bl_doctor_finding *o
             return;
         }
     }
-    bl_say(out, BL_DOCTOR_OK, "%llu open files%s%s",
-           (unsigned long long)c->facts[0].open_files,
+    bl_say(out, BL_DOCTOR_OK, "%llu open files%s%s", (unsigned long long)c->facts[0].open_files,
            c->facts[0].file_size == BL_DOCTOR_NO_LIMIT ? ", file size unlimited"
                                                        : ", files large enough",
            rdma ? ", RDMA there" : "");

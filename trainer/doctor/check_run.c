@@ -59,12 +59,13 @@ void bl_check_locks(const struct bl_doctor_case *c, struct bl_doctor_finding *ou
     char hosts[256];
     if (c->facts[0].lock == BL_LOCK_UNKNOWN) {
         bl_say(out, BL_DOCTOR_ABSENT,
-               c->run->has_config ? "no run directory to try them in" : "no config given");
+               c->run->has_config ? "no run directory to look at" : "no config given");
         return;
     }
     if (c->facts[0].lock == BL_LOCK_NONE)
-        bl_say(out, BL_DOCTOR_WARNING, "%s: the file system has no locks: two jobs could write "
-                                       "one run",
+        bl_say(out, BL_DOCTOR_WARNING,
+               "%s: the file system has no locks: two jobs could write "
+               "one run",
                c->run->directory);
     else if (bl_doctor_hosts_where(c, locks_alone, NULL, hosts, sizeof hosts) > 0)
         bl_say(out, BL_DOCTOR_WARNING,
@@ -86,16 +87,20 @@ void bl_check_disk(const struct bl_doctor_case *c, struct bl_doctor_finding *out
         bl_say(out, BL_DOCTOR_ABSENT, r->has_config ? "the run writes nothing" : "no config given");
         return;
     }
+    if (r->disk_free == BL_DOCTOR_NO_LIMIT) {
+        bl_say(out, BL_DOCTOR_ABSENT, "no run directory to look at");
+        return;
+    }
     uint64_t all = r->copies * r->checkpoint, need = all > r->present ? all - r->present : 0;
     if (r->disk_free < need) {
         uint64_t fit = (r->disk_free + r->present) / r->checkpoint;
-        bl_say(out, BL_DOCTOR_FAILED,
-               "%sB are free, %llu checkpoints of %sB still need %sB", bl_human((double)r->disk_free, a),
-               (unsigned long long)r->copies, bl_human((double)r->checkpoint, each),
-               bl_human((double)need, b));
+        bl_say(out, BL_DOCTOR_FAILED, "%sB are free, %llu checkpoints of %sB still need %sB",
+               bl_human((double)r->disk_free, a), (unsigned long long)r->copies,
+               bl_human((double)r->checkpoint, each), bl_human((double)need, b));
         if (fit >= 2)
-            bl_say_fix(out, "run.keep = %llu (with run.ring = 0, run.keep_every = 0), or run.dir "
-                            "on a larger disk",
+            bl_say_fix(out,
+                       "run.keep = %llu (with run.ring = 0, run.keep_every = 0), or run.dir "
+                       "on a larger disk",
                        (unsigned long long)(fit - 1));
         else
             bl_say_fix(out, "run.dir on a disk with more room");
@@ -136,8 +141,9 @@ void bl_check_time(const struct bl_doctor_case *c, struct bl_doctor_finding *out
     } else if (isinf(r->remaining)) {
         bl_say(out, BL_DOCTOR_OK, "the job has no time limit");
     } else if (r->checkpoint_every <= 0) {
-        bl_say(out, BL_DOCTOR_WARNING, "%s are left, and run.checkpoint_every = 0: one checkpoint, "
-                                       "at the end",
+        bl_say(out, BL_DOCTOR_WARNING,
+               "%s are left, and run.checkpoint_every = 0: one checkpoint, "
+               "at the end",
                duration(r->remaining, a, sizeof a));
         bl_say_fix(out, "run.checkpoint_every = 100, or what a few minutes are");
     } else if (isnan(r->step_seconds)) {

@@ -21,9 +21,9 @@ enum bl_doctor_lock { BL_LOCK_UNKNOWN, BL_LOCK_HOLDS, BL_LOCK_LOCAL, BL_LOCK_NON
 /* Of one process. Plain bytes: it is gathered as it is. */
 struct bl_doctor_facts {
     char host[64];
-    char version[32], isa[160]; /* "avx2, OpenBLAS 0.3.21"; "" when no backend was made */
-    uint64_t program, config;  /* XXH64; 0 = unknown */
-    int32_t setup_code;        /* exit code of what the config met here, 0 = fine */
+    char version[32], isa[256]; /* "avx2, OpenBLAS 0.3.21"; "" when no backend was made */
+    uint64_t program, config;   /* XXH64; 0 = unknown */
+    int32_t setup_code;         /* exit code of what the config met here, 0 = fine */
     char setup_error[400];
     struct bl_doctor_plugin plugins[BL_DOCTOR_PLUGINS];
     uint32_t plugin_count;
@@ -53,11 +53,11 @@ struct bl_doctor_facts {
 
 /* Of the run, as process 0 knows it. NaN and negative numbers: unknown. */
 struct bl_doctor_run {
-    int has_config, uses_cpu; /* uses_cpu: run.backend = "cpu" */
-    const char *directory;    /* run.dir/run.name */
-    uint64_t checkpoint;      /* bytes of one */
-    uint64_t copies;          /* that lie there at once, with the one being written */
-    uint64_t present;         /* bytes of checkpoints that are there already */
+    int has_config, uses_cpu;        /* uses_cpu: run.backend = "cpu" */
+    const char *directory;           /* run.dir/run.name */
+    uint64_t checkpoint;             /* bytes of one */
+    uint64_t copies;                 /* that lie there at once, with the one being written */
+    uint64_t present;                /* bytes of checkpoints that are there already */
     uint64_t disk_free, inodes_free; /* NO_LIMIT: the file system does not say */
     const char *directory_error;     /* "" = it can be made and written */
     int64_t checkpoint_every, steps;
@@ -119,12 +119,12 @@ void bl_doctor_look_gpus(const char *dev, uint64_t *there, uint64_t *usable);
  * /proc/self/cgroup says (either version). */
 uint64_t bl_doctor_cgroup_left(const char *root, const char *groups);
 /* What a made setup says: checksums, memory, threads. b: its budget. */
-int bl_doctor_look_setup(const struct bl_setup *s, struct bl_doctor_facts *out,
-                         struct bl_budget *b, struct bl_error *err);
+int bl_doctor_look_setup(const struct bl_setup *s, struct bl_doctor_facts *out, struct bl_budget *b,
+                         struct bl_error *err);
 /* Median of perf/step_seconds in the newest rows of a metrics.jsonl; NaN when there are none. */
 double bl_doctor_step_seconds(const char *path);
-/* "1-02:03:04", "05:00", "UNLIMITED" of Slurm in seconds; NaN for anything else. */
-double bl_doctor_slurm_time(const char *text);
+/* Bytes of all files below a folder; 0 when there is none. */
+uint64_t bl_doctor_folder_bytes(const char *path);
 /* The value of KEY=value among blanks in what scontrol prints; 0, or -1 when it is not there. */
 int bl_doctor_scontrol(const char *text, const char *key, char *out, size_t size);
 /* Job id, tasks and, where Slurm's commands answer, the rest about the job. */
@@ -135,7 +135,7 @@ struct bl_world;
  * be, every process looks for it for up to `seconds`; all is removed afterwards. Fills sight, lock,
  * write_error of `mine`; in process 0 disk_free, inodes_free and directory_error of `run` too (NULL
  * elsewhere). `text` (size) is what directory_error then points to. Other processes' `folder` is
- * not looked at. */
+ * not looked at; NULL in process 0: there is none. */
 int bl_doctor_try_folder(struct bl_world *w, const char *folder, double seconds,
                          struct bl_doctor_facts *mine, struct bl_doctor_run *run, char *text,
                          size_t size, struct bl_error *err);
