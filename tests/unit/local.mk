@@ -3,6 +3,7 @@ include %D%/attention_logits.mk
 include %D%/conformance.mk
 include %D%/data.mk
 include %D%/dials.mk
+include %D%/doctor.mk
 include %D%/job.mk
 include %D%/model.mk
 include %D%/pack.mk
