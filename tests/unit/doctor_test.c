@@ -224,6 +224,18 @@ static void cpus(void **state)
     expect(c, bl_check_cpus, BL_DOCTOR_WARNING, "n1: 8 threads of 2 processes on 2 CPUs",
            "run.threads = 1");
     c = healthy();
+    c->facts[1].cpus[0] = 0x1; /* room on the node, but not for this one */
+    c->facts[0].cpus[0] = 0xff;
+    c->facts[0].threads = 2;
+    expect(c, bl_check_cpus, BL_DOCTOR_WARNING, "n1: 4 threads on 1 CPU", "--cpus-per-task");
+    c = healthy();
+    c->facts[0].threads = c->facts[0].cpus_of_job = 1;
+    c->all.count = 1;
+    expect(c, bl_check_cpus, BL_DOCTOR_OK, "1 thread of 1 process on 1 CPU", "");
+    c->facts[0].threads = 0; /* takes the four that nothing keeps it from */
+    expect(c, bl_check_cpus, BL_DOCTOR_WARNING, "n1: 4 threads of 1 process on 1 CPU",
+           "--cpus-per-task=4");
+    c = healthy();
     c->all.count = 1;
     c->facts[0].cpus[0] = 1;
     c->facts[0].threads = 8;

@@ -9,8 +9,10 @@
 /* ---- processors */
 
 struct node_cpus {
-    uint64_t may[BL_DOCTOR_CPUS / 64];       /* what its processes may use, together */
-    int64_t all, threads, processes, narrow; /* narrow: processors of the one that has fewest */
+    uint64_t may[BL_DOCTOR_CPUS / 64]; /* what its processes may use, together */
+    int64_t there, all;                /* how many that is, and how many of them Slurm gave */
+    int64_t threads, processes;
+    int64_t own, wanted; /* of a process with more threads than processors; 0 = none has */
 };
 
 static int64_t count_bits(const uint64_t *set, size_t words)
@@ -23,7 +25,7 @@ static int64_t count_bits(const uint64_t *set, size_t words)
 
 static struct node_cpus sum_cpus(const struct bl_doctor_case *c, const char *host)
 {
-    struct node_cpus n = {.narrow = BL_DOCTOR_CPUS};
+    struct node_cpus n = {0};
     const size_t words = BL_DOCTOR_CPUS / 64;
     int64_t given = 0;
     for (uint32_t p = 0; p < c->count; p++) {
@@ -35,10 +37,13 @@ static struct node_cpus sum_cpus(const struct bl_doctor_case *c, const char *hos
             n.may[i] |= f->cpus[i];
         n.threads += f->threads > 0 ? f->threads : own;
         n.processes++;
-        n.narrow = own < n.narrow ? own : n.narrow;
+        if (f->threads > own) {
+            n.own = own;
+            n.wanted = f->threads;
+        }
         given = f->cpus_of_job > given ? f->cpus_of_job : given;
     }
-    n.all = count_bits(n.may, words);
+    n.there = n.all = count_bits(n.may, words);
     if (given > 0 && given < n.all) /* Slurm gave fewer and does not hold them to it */
         n.all = given;
     return n;
@@ -57,12 +62,13 @@ void bl_check_cpus(const struct bl_doctor_case *c, struct bl_doctor_finding *out
         if (!bl_doctor_first_of_host(c, p))
             continue;
         n = sum_cpus(c, f->host);
-        if (n.all == 0 || (n.threads <= n.all && (f->threads <= n.narrow || f->threads == 0)))
+        if (n.all == 0 || (n.threads <= n.all && n.wanted == 0))
             continue;
-        int64_t each = n.all / n.processes;
+        int64_t each = n.all > n.processes ? n.all / n.processes : 1;
+        int64_t wanted = f->threads > 0 ? f->threads : n.there / n.processes;
         if (n.threads <= n.all)
             bl_say(out, BL_DOCTOR_WARNING, "%s: %lld threads on %lld CPU%s", f->host,
-                   (long long)f->threads, (long long)n.narrow, n.narrow == 1 ? "" : "s");
+                   (long long)n.wanted, (long long)n.own, n.own == 1 ? "" : "s");
         else
             bl_say(out, BL_DOCTOR_WARNING, "%s: %lld threads of %lld process%s on %lld CPU%s",
                    f->host, (long long)n.threads, (long long)n.processes,
@@ -71,12 +77,9 @@ void bl_check_cpus(const struct bl_doctor_case *c, struct bl_doctor_finding *out
             bl_say_fix(out,
                        "srun --cpus-per-task=%lld ... (srun does not take it over from "
                        "sbatch), or run.threads = %lld",
-                       (long long)(f->threads > 0 ? f->threads
-                                   : each > 0     ? each
-                                                  : 1),
-                       (long long)(each > 0 ? each : 1));
+                       (long long)(wanted > 0 ? wanted : 1), (long long)each);
         else
-            bl_say_fix(out, "run.threads = %lld", (long long)(each > 0 ? each : 1));
+            bl_say_fix(out, "run.threads = %lld", (long long)each);
         return;
     }
 }
