@@ -17,3 +17,4 @@ include %D%/setup.mk
 include %D%/shards.mk
 include %D%/update.mk
 include %D%/wide.mk
+include %D%/world.mk
