@@ -1,7 +1,7 @@
 #!/bin/sh
 test_description='ballast doctor: what would stop a run here'
 . "${top_srcdir:-.}/tests/shell/lib.sh"
-for name in $(env | sed -n 's/^\(SLURM_[A-Z_]*\|PMI_[A-Z_]*\|CUDA_VISIBLE_DEVICES\)=.*/\1/p'); do
+for name in $(env | sed -n 's/^\(SLURM_[A-Z_]*\|PMI_[A-Z_]*\|BALLAST_PROCESS[A-Z]*\|CUDA_VISIBLE_DEVICES\)=.*/\1/p'); do
     unset "$name"
 done
 write_tiny
@@ -102,5 +102,40 @@ if unshare -m mount -t tmpfs none full 2>/dev/null; then test_set_prereq DISK; f
 test_expect_success DISK 'a disk that is too small' '
     test_expect_code 1 small_disk && says FAILED disk "MB are free, 4 checkpoints of" &&
     fix "run.keep = 1" && small_disk run.keep=1 && says ok disk "2 checkpoints"'
+
+# together CODE ARGUMENT...: as two processes, which meet in a folder; $other: VARIABLE=value of
+# process 1 alone.
+together() {
+    code=$1
+    shift
+    rm -rf meet && mkdir meet || return 1
+    BALLAST_PROCESSES=2 BALLAST_MEET=$PWD/meet BALLAST_PROCESS=1 \
+        timeout 60 env "$other" "$BALLAST" doctor "$@" >out.1 2>err.1 &
+    BALLAST_PROCESSES=2 BALLAST_MEET=$PWD/meet BALLAST_PROCESS=0 \
+        timeout 60 "$BALLAST" doctor "$@" >out 2>err
+    test $? -eq "$code" && wait $! && return
+    cat out err out.1 err.1
+    return 1
+}
+if [ -e "$BALLAST_PLUGIN_PATH/transport_ucx.so" ]; then test_set_prereq PROCESSES; fi
+test_expect_success PROCESSES 'two processes: one of them speaks for both' '
+    other=A=1 && together 0 tiny.cfg run.threads=1 && says ok processes "2 on 1 host" &&
+    says ok set-up "in every process" && says ok config "the same in every process" &&
+    says ok locks "will be refused" && ! test -s out.1 && ! test -s err.1'
+test_expect_success PROCESSES 'a plugin that is another file in one process' '
+    mkdir other && cp "$BALLAST_PLUGIN_PATH"/*.so other/ && printf x >>other/monitor_norms.so &&
+    other=BALLAST_PLUGIN_PATH=$PWD/other && together 1 tiny.cfg &&
+    says FAILED plugins "monitor.norms is another file" && fix plugin_path'
+test_expect_success PROCESSES 'a config that one process cannot use' '
+    other=BALLAST_ISA=nonsense && together 1 tiny.cfg && says FAILED set-up "not on .*nonsense"'
+test_expect_success PROCESSES 'a config that no process can use: one line, exit 2' '
+    other=A=1 && together 2 tiny.cfg run.nam=x && test $(wc -l <err) -eq 1 && ! test -s err.1'
+CUDA_VISIBLE_DEVICES=0
+export CUDA_VISIBLE_DEVICES
+test_expect_success PROCESSES 'two processes with one GPU' '
+    other=A=1 && together 1 && says FAILED GPUs "processes 0 and 1 both get GPU 0" &&
+    fix "gpus-per-task=1"'
+test_expect_success PROCESSES 'two processes with a GPU each' '
+    other=CUDA_VISIBLE_DEVICES=1 && together 0 && says ok GPUs "its own"'
 
 test_done
