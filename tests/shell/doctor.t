@@ -126,6 +126,12 @@ test_expect_success PROCESSES 'a plugin that is another file in one process' '
     mkdir other && cp "$BALLAST_PLUGIN_PATH"/*.so other/ && printf x >>other/monitor_norms.so &&
     other=BALLAST_PLUGIN_PATH=$PWD/other && together 1 tiny.cfg &&
     says FAILED plugins "monitor.norms is another file" && fix plugin_path'
+# Waits for as long as a file that another node wrote may take: 10 seconds.
+test_expect_success PROCESSES 'another config; a run directory that only process 0 sees' '
+    mkdir elsewhere && sed "s/lr = 1e-2/lr = 2e-2/" tiny.cfg >elsewhere/tiny.cfg &&
+    other=--chdir=$PWD/elsewhere && together 1 tiny.cfg run.name=unseen &&
+    says FAILED config "another one" && says FAILED "run directory" "runs/unseen.*not seen by" &&
+    fix "all nodes share" && ! test -e runs/unseen'
 test_expect_success PROCESSES 'a config that one process cannot use' '
     other=BALLAST_ISA=nonsense && together 1 tiny.cfg && says FAILED set-up "not on .*nonsense"'
 test_expect_success PROCESSES 'a config that no process can use: one line, exit 2' '

@@ -50,7 +50,7 @@ void bl_check_setup(const struct bl_doctor_case *c, struct bl_doctor_finding *ou
         bl_say_fix(out, "put the config, its data and its plugins where every node sees them, by "
                         "the same path");
     } else if (!c->run->has_config) {
-        bl_say(out, BL_DOCTOR_ABSENT, "no config given");
+        bl_say(out, BL_DOCTOR_ABSENT, "%s", bl_doctor_no_config(c));
     } else {
         bl_say(out, BL_DOCTOR_OK, "config, data and %u plugins load%s", c->facts[0].plugin_count,
                c->count > 1 ? " in every process" : "");
@@ -121,7 +121,7 @@ void bl_check_config(const struct bl_doctor_case *c, struct bl_doctor_finding *o
 {
     char hosts[256];
     if (!c->run->has_config) {
-        bl_say(out, BL_DOCTOR_ABSENT, "no config given");
+        bl_say(out, BL_DOCTOR_ABSENT, "%s", bl_doctor_no_config(c));
     } else if (c->count == 1) {
         bl_say(out, BL_DOCTOR_ABSENT, "one process");
     } else if (bl_doctor_hosts_where(c, other_config, &c->facts[0], hosts, sizeof hosts) > 0) {
@@ -154,7 +154,7 @@ void bl_check_plugins(const struct bl_doctor_case *c, struct bl_doctor_finding *
     const struct bl_doctor_facts *zero = &c->facts[0];
     char hosts[256];
     if (!c->run->has_config) {
-        bl_say(out, BL_DOCTOR_ABSENT, "no config given");
+        bl_say(out, BL_DOCTOR_ABSENT, "%s", bl_doctor_no_config(c));
         return;
     }
     bl_say(out, BL_DOCTOR_OK, "%u%s", zero->plugin_count,

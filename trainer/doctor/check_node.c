@@ -91,7 +91,7 @@ void bl_check_memory(const struct bl_doctor_case *c, struct bl_doctor_finding *o
     char a[32], b[32];
     double worst = 0;
     if (c->facts[0].memory_needed == 0) {
-        bl_say(out, BL_DOCTOR_ABSENT, "no config given");
+        bl_say(out, BL_DOCTOR_ABSENT, "%s", bl_doctor_no_config(c));
         return;
     }
     for (uint32_t p = 0; p < c->count; p++) {

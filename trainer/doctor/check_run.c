@@ -25,7 +25,7 @@ void bl_check_directory(const struct bl_doctor_case *c, struct bl_doctor_finding
     const struct bl_doctor_run *r = c->run;
     char hosts[256];
     if (!r->has_config) {
-        bl_say(out, BL_DOCTOR_ABSENT, "no config given");
+        bl_say(out, BL_DOCTOR_ABSENT, "%s", bl_doctor_no_config(c));
     } else if (*r->directory_error != '\0') {
         bl_say(out, BL_DOCTOR_FAILED, "%s", r->directory_error);
         bl_say_fix(out, "run.dir = \"FOLDER\": one that you may write and all nodes see");
@@ -59,7 +59,7 @@ void bl_check_locks(const struct bl_doctor_case *c, struct bl_doctor_finding *ou
     char hosts[256];
     if (c->facts[0].lock == BL_LOCK_UNKNOWN) {
         bl_say(out, BL_DOCTOR_ABSENT,
-               c->run->has_config ? "no run directory to look at" : "no config given");
+               c->run->has_config ? "no run directory to look at" : bl_doctor_no_config(c));
         return;
     }
     if (c->facts[0].lock == BL_LOCK_NONE)
@@ -84,7 +84,8 @@ void bl_check_disk(const struct bl_doctor_case *c, struct bl_doctor_finding *out
     const struct bl_doctor_run *r = c->run;
     char a[32], b[32], each[32];
     if (!r->has_config || r->checkpoint == 0) {
-        bl_say(out, BL_DOCTOR_ABSENT, r->has_config ? "the run writes nothing" : "no config given");
+        bl_say(out, BL_DOCTOR_ABSENT,
+               r->has_config ? "the run writes nothing" : bl_doctor_no_config(c));
         return;
     }
     if (r->disk_free == BL_DOCTOR_NO_LIMIT) {
@@ -135,7 +136,7 @@ void bl_check_time(const struct bl_doctor_case *c, struct bl_doctor_finding *out
     if (r->job <= 0) {
         bl_say(out, BL_DOCTOR_ABSENT, "no Slurm job");
     } else if (!r->has_config) {
-        bl_say(out, BL_DOCTOR_ABSENT, "no config given");
+        bl_say(out, BL_DOCTOR_ABSENT, "%s", bl_doctor_no_config(c));
     } else if (isnan(r->remaining)) {
         bl_say(out, BL_DOCTOR_ABSENT, "Slurm does not say how much time the job has");
     } else if (isinf(r->remaining)) {

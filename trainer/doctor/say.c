@@ -24,6 +24,11 @@ void bl_say_fix(struct bl_doctor_finding *out, const char *format, ...)
     va_end(args);
 }
 
+const char *bl_doctor_no_config(const struct bl_doctor_case *c)
+{
+    return c->facts[0].setup_code != 0 ? "process 0 cannot use the config" : "no config given";
+}
+
 int bl_doctor_first_of_host(const struct bl_doctor_case *c, uint32_t p)
 {
     for (uint32_t q = 0; q < p; q++) {

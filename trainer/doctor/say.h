@@ -9,6 +9,9 @@ void bl_say(struct bl_doctor_finding *out, int state, const char *format, ...)
 void bl_say_fix(struct bl_doctor_finding *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Why process 0 knows nothing of the run: no config, or one that failed there. */
+const char *bl_doctor_no_config(const struct bl_doctor_case *c);
+
 /* Whether process p is the first of its host, by number. */
 int bl_doctor_first_of_host(const struct bl_doctor_case *c, uint32_t p);
 uint32_t bl_doctor_hosts(const struct bl_doctor_case *c);
