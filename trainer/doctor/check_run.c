@@ -58,7 +58,7 @@ void bl_check_locks(const struct bl_doctor_case *c, struct bl_doctor_finding *ou
 {
     char hosts[256];
     if (c->facts[0].lock == BL_LOCK_UNKNOWN) {
-        bl_say(out, BL_DOCTOR_ABSENT,
+        bl_say(out, BL_DOCTOR_ABSENT, "%s",
                c->run->has_config ? "no run directory to look at" : bl_doctor_no_config(c));
         return;
     }
@@ -84,7 +84,7 @@ void bl_check_disk(const struct bl_doctor_case *c, struct bl_doctor_finding *out
     const struct bl_doctor_run *r = c->run;
     char a[32], b[32], each[32];
     if (!r->has_config || r->checkpoint == 0) {
-        bl_say(out, BL_DOCTOR_ABSENT,
+        bl_say(out, BL_DOCTOR_ABSENT, "%s",
                r->has_config ? "the run writes nothing" : bl_doctor_no_config(c));
         return;
     }
