@@ -15,6 +15,7 @@ int bl_cmd_data(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data_info(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data_pack(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data_verify(int argc, char **argv, struct bl_error *err);
+int bl_cmd_doctor(int argc, char **argv, struct bl_error *err);
 int bl_cmd_weights(int argc, char **argv, struct bl_error *err);
 
 #endif
