@@ -265,16 +265,34 @@ void bl_job_progress(struct bl_job *j, uint64_t step, uint64_t total, double los
     begin(&j->comment, 0, now, arguments);
 }
 
-void bl_job_status(int code, const char *text)
+static void leave_word(const char *ending, const char *line)
 {
-    const char *path = variable("BALLAST_STATUS"), *process = getenv("BALLAST_PROCESS");
+    const char *name = variable("BALLAST_STATUS"), *process = getenv("BALLAST_PROCESS");
     if (process == NULL)
         process = variable("SLURM_PROCID");
-    if (*path == '\0' || (*process != '\0' && strcmp(process, "0") != 0))
+    if (*name == '\0' || (*process != '\0' && strcmp(process, "0") != 0))
         return;
     struct bl_error err = BL_ERROR_INIT;
-    char *line = bl_format("%d %s\n", code, text);
-    if (line == NULL || bl_write_file(path, line, strlen(line), &err) < 0)
+    char *path = bl_format("%s%s", name, ending);
+    if (line == NULL || path == NULL)
+        bl_error_set(&err, BL_EXIT_FAILED, "out of memory");
+    else
+        bl_write_file(path, line, strlen(line), &err);
+    if (err.code != 0)
         bl_log(BL_LOG_WARNING, "BALLAST_STATUS: %s", err.text);
+    free(path);
+}
+
+void bl_job_status(int code, const char *text)
+{
+    char *line = bl_format("%d %s\n", code, text);
+    leave_word("", line);
+    free(line);
+}
+
+void bl_job_saved(uint64_t step)
+{
+    char *line = bl_format("%llu\n", (unsigned long long)step);
+    leave_word(".saved", line);
     free(line);
 }
