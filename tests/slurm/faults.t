@@ -27,7 +27,7 @@ test_expect_success 'USR1 with RequeueExit: requeued once' '
     once_more code $job'
 mkdir broken && printf "#!/bin/sh\nexit 1\n" >broken/scontrol && chmod +x broken/scontrol
 test_expect_success 'USR1 where scontrol does not work: RequeueExit' '
-    submit broken --export=ALL,PACE=200,PATH="$PWD/broken:$PATH" && within 30 rows broken 7 && near_limit $job &&
+    submit broken --export=ALL,PACE=200,PATH="broken:$PATH" && within 30 rows broken 7 && near_limit $job &&
     once_more broken $job && grep "scontrol requeue does not work here" broken.log'
 
 test_expect_success 'TERM to the tasks alone: a checkpoint, and the job is over, although 75 would requeue it' '
@@ -49,7 +49,7 @@ while :; do sleep 0.1; done
 S
 chmod +x stuck.sh
 test_expect_success 'no new checkpoint in two attempts: not requeued for ever' '
-    submit stuck --export=ALL,BALLAST="$PWD/stuck.sh" && within 30 test -e stuck.0 && near_limit $job &&
+    submit stuck --export=ALL,BALLAST=./stuck.sh && within 30 test -e stuck.0 && near_limit $job &&
     within 60 test -e stuck.1 && near_limit $job && ends $job FAILED 1 && test "$(fact $job Restarts)" -eq 1 &&
     grep "not requeued: 2 attempts in a row came to no new checkpoint" stuck.log && ! ls .ballast-$job.*'
 
