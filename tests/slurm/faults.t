@@ -21,7 +21,8 @@ test_expect_success 'time limit: USR1, a checkpoint, requeued by the script' '
 # The cluster has RequeueExit=75: were both ways used, it would be restarted twice.
 test_expect_success 'USR1 with scontrol: requeued once' '
     submit scontrol --export=ALL,PACE=200 && within 30 rows scontrol 7 && near_limit $job &&
-    once_more scontrol $job && ! grep "does not work here" scontrol.log'
+    within 30 test -s .ballast-$job.history && cat .ballast-$job.history && read -r saved idle <.ballast-$job.history &&
+    test $saved -ge 7 && test $idle -eq 0 && once_more scontrol $job && ! grep "does not work here" scontrol.log'
 test_expect_success 'USR1 with RequeueExit: requeued once' '
     submit code --export=ALL,PACE=200,BALLAST_REQUEUE_BY=exit && within 30 rows code 7 && near_limit $job &&
     once_more code $job'
