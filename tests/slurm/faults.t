@@ -72,6 +72,22 @@ test_expect_success 'a node loses power' '
     submit power --export=ALL,PACE=500 && within 30 rows power 7 && node=$(node_of $job) && cluster kill $node &&
     within 120 restarted $job && once_more power $job; rc=$?; cluster start $node && within 60 back $node && test $rc -eq 0'
 
+# A program that ends when it is told to: the first attempt with a lost peer, the second well.
+cat >told.sh <<'S'
+#!/bin/sh
+n=${SLURM_RESTART_COUNT:-0}
+: >"told.$n"
+until [ -e "end.$n" ]; do sleep 0.1; done
+[ $n -gt 0 ] || { echo "6 process 1 (n9) is lost" >"$BALLAST_STATUS"; exit 6; }
+echo "0 done" >"$BALLAST_STATUS"
+S
+chmod +x told.sh
+test_expect_success 'slurmd is away for long: the old script leaves the new attempt alone' '
+    submit told --export=ALL,BALLAST=./told.sh && within 30 test -e told.0 && node=$(fact $job BatchHost) &&
+    cluster killd $node && within 120 test -e told.1 && : >end.0 &&
+    within 30 grep "Slurm has requeued this job already" told.log; rc=$?; : >end.1 && test $rc -eq 0 &&
+    ends $job COMPLETED 0 && test "$(fact $job Restarts)" -eq 1 && cluster startd $node && within 60 back $node'
+
 test_expect_success MULTI 'the node of process 0 loses power' '
     submit first --export=ALL,PACE=500 && within 30 rows first 7 && node=$(fact $job BatchHost) && cluster kill $node &&
     within 120 restarted $job && once_more first $job; rc=$?; cluster start $node && within 60 back $node && test $rc -eq 0'

@@ -109,8 +109,6 @@ last_rows() { # NAME
         (a, s) in seen { print "attempt " a " has step " s " twice"; bad = 1 }
         { seen[a, s] = 1 }
         !(s in newest) || a >= newest[s] { newest[s] = a; row[s] = $0 }
-        a < highest { print "a row of attempt " a " after one of " highest; bad = 1 }
-        a > highest { highest = a }
         END { for (s = 1; s <= steps; s++) if (s in row) print row[s]; else { print "no step " s; bad = 1 }
               exit bad }'
 }
