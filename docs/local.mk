@@ -17,5 +17,5 @@ uninstall-local:
 	rm -f $(DESTDIR)$(bashcompletiondir)/ballast
 
 sbatchdir = $(pkgdatadir)/slurm
-dist_sbatch_DATA = slurm/train.sbatch
-EXTRA_DIST += %D%/ballast.bash %D%/logits.png %D%/tutorial.md %D%/plugins.md %D%/reductions.md
+dist_sbatch_DATA = slurm/matrix.sbatch slurm/train.sbatch
+EXTRA_DIST += %D%/ballast.bash %D%/cluster.md %D%/logits.png %D%/tutorial.md %D%/plugins.md %D%/reductions.md

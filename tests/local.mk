@@ -20,10 +20,11 @@ shell_tests = %D%/shell/alarms.t %D%/shell/bad_input.t %D%/shell/bits.t %D%/shel
     %D%/shell/report.t \
     %D%/shell/robust.t
 # What takes minutes: make check-long
-long_tests = tests/shell/long.t tests/fuzz/fuzz_long.sh
-EXTRA_DIST += $(shell_tests) $(long_tests) tests/shell/lib.sh %D%/shell/docs_bootstrap.sh \
+long_tests = tests/shell/long.t tests/fuzz/fuzz_long.sh $(slurm_long_tests)
+EXTRA_DIST += $(shell_tests) tests/shell/long.t tests/fuzz/fuzz_long.sh tests/shell/lib.sh %D%/shell/docs_bootstrap.sh \
     %D%/shell/docs_sbatch.sh %D%/shell/docs_srun.sh
 TESTS += $(check_PROGRAMS) $(shell_tests)
+include %D%/slurm/local.mk
 TEST_EXTENSIONS = .t .sh
 T_LOG_COMPILER = $(SHELL)
 SH_LOG_COMPILER = $(SHELL)
@@ -32,7 +33,7 @@ AM_TESTS_ENVIRONMENT = \
     BALLAST_PLUGIN_PATH='$(abs_top_builddir)/plugins/.libs'; \
     export top_srcdir top_builddir BALLAST_PLUGIN_PATH;
 EXTRA_DIST += %D%/bench/A.cfg %D%/bench/B.cfg %D%/bench/C.cfg %D%/bench/README.md %D%/bench/peer.py \
-    %D%/bench/emulation.sh %D%/bench/run.sh
+    %D%/bench/emulation.sh %D%/bench/run.sh %D%/bench/startup.sh
 EXTRA_DIST += %D%/installcheck.sh plugins/example/Makefile plugins/example/README \
     plugins/example/logit_square.c
 
@@ -45,7 +46,7 @@ installcheck-local:
 	top_srcdir=$(top_srcdir) $(SHELL) $(top_srcdir)/tests/installcheck.sh
 
 clean-local:
-	rm -rf tests/shell/scratch
+	rm -rf tests/shell/scratch tests/slurm/scratch
 
 # A measurement, not a test: make tests/bench/gemm
 EXTRA_PROGRAMS += tests/bench/gemm

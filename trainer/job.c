@@ -1,5 +1,6 @@
 #include "job.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
@@ -95,16 +96,17 @@ double bl_job_seconds(const char *text)
 
 /* ---- child processes */
 
+/* 0 or an errno. */
 static int spawn(pid_t *child, int output, char *const *arguments)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     sigset_t none, ignored;
     if (posix_spawn_file_actions_init(&files) != 0)
-        return -1;
+        return ENOMEM;
     if (posix_spawnattr_init(&attributes) != 0) {
         posix_spawn_file_actions_destroy(&files);
-        return -1;
+        return ENOMEM;
     }
     sigemptyset(&none);
     sigemptyset(&ignored);
@@ -127,7 +129,7 @@ static int spawn(pid_t *child, int output, char *const *arguments)
         rc = posix_spawnp(child, arguments[0], &files, &attributes, arguments, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
-    return rc == 0 ? 0 : -1;
+    return rc;
 }
 
 /* Whether the program may be called (again) now. */
@@ -143,15 +145,15 @@ static void begin(struct call *c, int wants_output, double now, char *const *arg
     c->length = 0;
     if (wants_output && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
         return;
-    if (spawn(&c->child, ends[1], arguments) != 0) {
-        c->child = 0;
-        c->missing = 1;
-    }
+    int rc = spawn(&c->child, ends[1], arguments);
     if (ends[1] >= 0)
         close(ends[1]);
     c->output = ends[0];
-    if (c->missing && c->output >= 0) {
-        close(c->output);
+    if (rc != 0) {
+        c->child = 0;
+        c->missing = rc == ENOENT || rc == EACCES;
+        if (c->output >= 0)
+            close(c->output);
         c->output = -1;
     }
 }
@@ -254,27 +256,48 @@ void bl_job_progress(struct bl_job *j, uint64_t step, uint64_t total, double los
     has_ended(&j->comment, now);
     if (!is_due(&j->comment, now))
         return;
-    double left = (double)(total > step ? total - step : 0) * seconds_per_step;
-    uint64_t eta = left >= 0 && left < 1e15 ? (uint64_t)left : 0;
     char program[] = "scontrol", update[] = "update", job[80], comment[160];
     char *arguments[] = {program, update, job, comment, NULL};
     snprintf(job, sizeof job, "jobid=%s", j->id);
-    snprintf(comment, sizeof comment, "comment=step %llu/%llu loss %.3g eta %llu:%02u:%02u",
-             (unsigned long long)step, (unsigned long long)total, loss,
-             (unsigned long long)(eta / 3600), (unsigned)(eta / 60 % 60), (unsigned)(eta % 60));
+    int n = snprintf(comment, sizeof comment, "comment=step %llu/%llu loss %.3g",
+                     (unsigned long long)step, (unsigned long long)total, loss);
+    double left = (double)(total > step ? total - step : 0) * seconds_per_step;
+    if (left >= 0 && left < 1e9) {
+        unsigned eta = (unsigned)left;
+        snprintf(comment + n, sizeof comment - (size_t)n, " eta %u:%02u:%02u", eta / 3600,
+                 eta / 60 % 60, eta % 60);
+    }
     begin(&j->comment, 0, now, arguments);
+}
+
+static void leave_word(const char *ending, const char *line)
+{
+    const char *name = variable("BALLAST_STATUS"), *process = getenv("BALLAST_PROCESS");
+    if (process == NULL)
+        process = variable("SLURM_PROCID");
+    if (*name == '\0' || (*process != '\0' && strcmp(process, "0") != 0))
+        return;
+    struct bl_error err = BL_ERROR_INIT;
+    char *path = bl_format("%s%s", name, ending);
+    if (line == NULL || path == NULL)
+        bl_error_set(&err, BL_EXIT_FAILED, "out of memory");
+    else
+        bl_write_file(path, line, strlen(line), &err);
+    if (err.code != 0)
+        bl_log(BL_LOG_WARNING, "BALLAST_STATUS: %s", err.text);
+    free(path);
 }
 
 void bl_job_status(int code, const char *text)
 {
-    const char *path = variable("BALLAST_STATUS"), *process = getenv("BALLAST_PROCESS");
-    if (process == NULL)
-        process = variable("SLURM_PROCID");
-    if (*path == '\0' || (*process != '\0' && strcmp(process, "0") != 0))
-        return;
-    struct bl_error err = BL_ERROR_INIT;
     char *line = bl_format("%d %s\n", code, text);
-    if (line == NULL || bl_write_file(path, line, strlen(line), &err) < 0)
-        bl_log(BL_LOG_WARNING, "BALLAST_STATUS: %s", err.text);
+    leave_word("", line);
+    free(line);
+}
+
+void bl_job_saved(uint64_t step)
+{
+    char *line = bl_format("%llu\n", (unsigned long long)step);
+    leave_word(".saved", line);
     free(line);
 }

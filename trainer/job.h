@@ -37,9 +37,13 @@ void bl_job_progress(struct bl_job *j, uint64_t step, uint64_t total, double los
 /* Seconds of Slurm's "[days-][[hours:]minutes:]seconds", INFINITY of "UNLIMITED", else NAN. */
 double bl_job_seconds(const char *text);
 
-/* The end of the program: its exit code and why, as one line "75 stopped by SIGUSR1 after ..." in
- * the file that BALLAST_STATUS names, whole or not at all. Only process 0 of a job writes it. A job
- * script reads it, as srun does not tell the code of a step in which it killed processes. */
+/* For job scripts, in files that are whole or not there; only process 0 of a job writes them, and
+ * only where BALLAST_STATUS names one. srun does not tell the code of a step in which it killed
+ * processes: at the end of the program the file gets its exit code and why, as one line "75 stopped
+ * by SIGUSR1 after ...". */
 void bl_job_status(int code, const char *text);
+/* The step of a checkpoint that is on disk, in the file of that name with ".saved" after it: by it
+ * a script tells attempts that come on from those that do not. */
+void bl_job_saved(uint64_t step);
 
 #endif

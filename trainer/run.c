@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/strings.h"
 #include "header.h"
+#include "job.h"
 #include "run_internal.h"
 #include "stop.h"
 
@@ -311,6 +312,7 @@ static int save(struct bl_run *r, struct bl_error *err)
     if (bl_world_agree(r->world, rc, err) < 0)
         return -1;
     r->saved = r->step;
+    bl_job_saved(r->step);
     return 0;
 }
 

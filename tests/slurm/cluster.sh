@@ -42,7 +42,10 @@ missing() {
         }
     done
     [ -d /etc/slurm ] || { echo "/etc/slurm is not there"; return 1; }
-    unshare "${namespaces[@]}" true 2>/dev/null || { echo "namespaces cannot be made here"; return 1; }
+    unshare "${namespaces[@]}" sh -c 'mount -t tmpfs none /run && mknod /run/null c 1 3' 2>/dev/null || {
+        echo "namespaces, mounts or device files cannot be made here"
+        return 1
+    }
     unshare --net ip link add br0 type bridge 2>/dev/null || { echo "no bridge device here"; return 1; }
 }
 

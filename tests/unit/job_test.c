@@ -202,7 +202,11 @@ static void status(void **state)
     setenv("BALLAST_STATUS", in_folder("status"), 1);
     bl_job_status(75, "stopped by SIGUSR1 after step 3 of 6");
     assert_true(contains("status", "75 stopped by SIGUSR1 after step 3 of 6\n"));
+    bl_job_saved(3);
+    assert_true(contains("status.saved", "3\n"));
     setenv("SLURM_PROCID", "1", 1);
+    bl_job_saved(4);
+    assert_true(contains("status.saved", "3\n"));
     bl_job_status(6, "process 0 (n1) is lost");
     assert_true(contains("status", "75 stopped by SIGUSR1 after step 3 of 6\n"));
     setenv("SLURM_PROCID", "0", 1);
