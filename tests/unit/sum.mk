@@ -8,3 +8,9 @@ tests_unit_sum_test_LDADD = $(test_ldadd)
 check_PROGRAMS += tests/unit/ring_order_test
 tests_unit_ring_order_test_SOURCES = tests/unit/ring_order_test.c
 tests_unit_ring_order_test_LDADD = $(test_ldadd)
+
+if HAVE_UCX
+check_PROGRAMS += tests/unit/sum_exchange_test
+tests_unit_sum_exchange_test_SOURCES = tests/unit/sum_exchange_test.c $(sum_reference)
+tests_unit_sum_exchange_test_LDADD = $(test_ldadd)
+endif
