@@ -162,8 +162,64 @@ static void all(struct bl_world *w, uint32_t ranks, uint32_t per_node)
     gradients_free(&g);
 }
 
-static void play(uint32_t process, uint32_t processes, uint32_t ranks, uint32_t per_node,
-                 const char *meet)
+/* Values of a large array without one: the same in every process. */
+static int contribute_large(void *context, uint32_t rank, int again,
+                            struct bl_sum_contribution *out, struct bl_error *err)
+{
+    struct gradients *g = context;
+    (void)again, (void)err;
+    for (uint64_t i = 0; i < g->elements; i++)
+        g->given[i] = (float)((i * 2654435761u + rank * 40503u) % 65521) - 32760;
+    out->array = g->given;
+    return 0;
+}
+
+static void run_large(const struct bl_sum_setup *setup, struct gradients *g, float *out)
+{
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_sum *s = NULL;
+    struct bl_sum_run r = {.contribute = contribute_large, .context = g, .out = out};
+    CHECK(bl_sum_make(setup, &s, &err) == 0, "%s", err.text);
+    CHECK(bl_sum_run(s, &r, &err) == 0, "%s", err.text);
+    bl_sum_free(s);
+}
+
+/* So much that pieces are cut into batches and batches into rounds. */
+static void large(struct bl_world *w, uint32_t ranks, uint64_t elements, uint32_t algorithm)
+{
+    struct bl_cluster_options cluster = plain_cluster();
+    struct bl_sum_buffer buffer = {
+        .end = elements, .format = {.wire = BL_BF16, .sum = BL_BF16, .algorithm = algorithm}};
+    struct bl_sum_setup setup = {.ranks = ranks,
+                                 .cluster = &cluster,
+                                 .buffers = &buffer,
+                                 .buffer_count = 1,
+                                 .elements = elements,
+                                 .keep = UINT64_MAX};
+    struct gradients g = {.ranks = ranks, .elements = elements};
+    float *want = malloc(elements * sizeof *want), *got = malloc(elements * sizeof *got);
+    g.given = malloc(elements * sizeof *g.given);
+    CHECK(want && got && g.given, "no memory");
+    run_large(&setup, &g, want);
+    setup.world = w;
+    run_large(&setup, &g, got);
+    CHECK(memcmp(want, got, elements * sizeof *want) == 0, "W %u, %llu elements, algorithm %u",
+          ranks, (unsigned long long)elements, algorithm);
+    free(g.given);
+    free(want);
+    free(got);
+}
+
+static void all_large(struct bl_world *w, uint32_t ranks, uint32_t elements)
+{
+    for (uint32_t algorithm = 0; algorithm < 6; algorithm++)
+        large(w, ranks, elements, algorithm);
+}
+
+typedef void play_f(struct bl_world *w, uint32_t a, uint32_t b);
+
+static void play(uint32_t process, uint32_t processes, const char *meet, play_f *body, uint32_t a,
+                 uint32_t b)
 {
     char number[16], count[16];
     struct bl_error err = BL_ERROR_INIT;
@@ -175,45 +231,57 @@ static void play(uint32_t process, uint32_t processes, uint32_t ranks, uint32_t 
     setenv("BALLAST_MEET", meet, 1);
     alarm(60);
     CHECK(bl_world_make(20, &w, &err) == 0, "%s", err.text);
-    all(w, ranks, per_node);
+    body(w, a, b);
     CHECK(bl_world_barrier(w, &err) == 0, "%s", err.text);
     bl_world_free(w);
     _exit(0);
 }
 
+/* body(a, b) in so many processes. */
+static void expect_success(uint32_t processes, play_f *body, uint32_t a, uint32_t b)
+{
+    char *meet = bl_format("%s/%u-%u-%u", folder, processes, a, b);
+    pid_t pids[8];
+    int failed = 0;
+    assert_true(processes <= 8);
+    assert_int_equal(mkdir(meet, 0700), 0);
+    fflush(NULL);
+    for (uint32_t p = 0; p < processes; p++) {
+        pids[p] = fork();
+        assert_true(pids[p] >= 0);
+        if (pids[p] == 0)
+            play(p, processes, meet, body, a, b);
+    }
+    for (uint32_t p = 0; p < processes; p++) {
+        int status;
+        assert_int_equal(waitpid(pids[p], &status, 0), pids[p]);
+        failed |= status;
+    }
+    free(meet);
+    assert_int_equal(failed, 0);
+}
+
 static void test_bits(void **state)
 {
-    static const uint32_t cases[][3] = {/* P, W, ranks per node */
-                                        {2, 2, 1},
-                                        {2, 8, 4},
-                                        {3, 12, 3},
-                                        {4, 8, 2},
-                                        {6, 6, 2}};
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *meet = bl_format("%s/%zu", folder, i);
-        pid_t pids[8];
-        int failed = 0;
-        assert_int_equal(mkdir(meet, 0700), 0);
-        fflush(NULL);
-        for (uint32_t p = 0; p < cases[i][0]; p++) {
-            pids[p] = fork();
-            assert_true(pids[p] >= 0);
-            if (pids[p] == 0)
-                play(p, cases[i][0], cases[i][1], cases[i][2], meet);
-        }
-        for (uint32_t p = 0; p < cases[i][0]; p++) {
-            int status;
-            assert_int_equal(waitpid(pids[p], &status, 0), pids[p]);
-            failed |= status;
-        }
-        free(meet);
-        assert_int_equal(failed, 0);
-    }
+    expect_success(2, all, 2, 1);
+    expect_success(2, all, 8, 4);
+    expect_success(3, all, 12, 3);
+    expect_success(4, all, 8, 2);
+    expect_success(6, all, 6, 2);
+}
+
+/* W, elements: more than a batch of 2^18 elements for each of 4 processes; more than 2048
+ * contributions to send. */
+static void test_large(void **state)
+{
+    (void)state;
+    expect_success(4, all_large, 8, 1500001);
+    expect_success(2, all_large, 4096, 300);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_large)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
