@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "collectives/sum_internal.h"
 
 /* ---- setup ----------------------------------------------------------------------------------- */
@@ -150,6 +151,7 @@ static int plan(const struct bl_sum_setup *setup, struct bl_sum **out, struct bl
         return bl_error_set(err, BL_EXIT_FAILED, "sum over ranks: out of memory");
     uint32_t processes = setup->world != NULL ? bl_world_processes(setup->world) : 1;
     s->setup = *setup;
+    s->setup.seed = bl_random(setup->seed, bl_hash("sum over ranks"), 0); /* draws of its own */
     s->count = setup->buffer_count;
     s->items = calloc(s->count + 1, sizeof *s->items);
     s->ranges = copy(setup->ranges, setup->range_count * sizeof *s->ranges);
