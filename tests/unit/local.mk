@@ -14,5 +14,6 @@ include %D%/pure_bf16.mk
 include %D%/ranks.mk
 include %D%/setup.mk
 include %D%/shards.mk
+include %D%/sum.mk
 include %D%/update.mk
 include %D%/wide.mk

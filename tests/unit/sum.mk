@@ -1,0 +1,6 @@
+# What the tests of sums share: gradients and a scalar reference.
+sum_reference = tests/unit/sum_reference.c tests/unit/sum_reference.h
+
+check_PROGRAMS += tests/unit/sum_test
+tests_unit_sum_test_SOURCES = tests/unit/sum_test.c $(sum_reference)
+tests_unit_sum_test_LDADD = $(test_ldadd)
