@@ -23,7 +23,7 @@ static int train(const char *path, int overrides, char **override, const struct 
     int rc = bl_setup_make(path, overrides, override, bl_world_processes(world), &setup, err);
     rc = bl_world_agree(world, rc, err);
     if (rc == 0) {
-        //bl_world_set_timeout(world, setup->config->cluster.timeout);
+        bl_world_set_timeout(world, setup->config->cluster.timeout);
         rc = bl_run_train(setup, world, how, err); /* frees setup */
     } else {
         bl_setup_free(setup);
