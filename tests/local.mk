@@ -48,3 +48,10 @@ tests_bench_blas_SOURCES = %D%/bench/blas.c
 tests_bench_blas_CFLAGS = $(AM_CFLAGS) -fopenmp
 tests_bench_blas_LDADD = libtrainer.la $(core_libs)
 CLEANFILES += tests/bench/blas$(EXEEXT)
+# Compiled by `make check`, run by hand: tests/bench/collectives.sh
+EXTRA_PROGRAMS += tests/bench/collectives
+tests_bench_collectives_SOURCES = %D%/bench/collectives.c %D%/bench/ring.h
+tests_bench_collectives_LDADD = libtrainer.la $(core_libs)
+check_DATA += tests/bench/collectives$(EXEEXT)
+CLEANFILES += tests/bench/collectives$(EXEEXT)
+EXTRA_DIST += %D%/bench/collectives.sh %D%/bench/collectives_mpi.c

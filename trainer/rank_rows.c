@@ -9,21 +9,22 @@
 #include "base/memory.h"
 
 struct bl_rank_rows {
-    uint32_t processes;
-    double *values, *sorted; /* (processes) of one column */
-    uint64_t *late;          /* (processes) steps in a row */
+    uint32_t ranks, processes;
+    double *sorted; /* (ranks) of one column */
+    uint64_t *late; /* (processes) steps in a row */
 };
 
-int bl_rank_rows_make(uint32_t processes, struct bl_rank_rows **out, struct bl_error *err)
+int bl_rank_rows_make(uint32_t ranks, uint32_t processes, struct bl_rank_rows **out,
+                      struct bl_error *err)
 {
     struct bl_rank_rows *r = bl_alloc(1, sizeof *r);
     if (r == NULL)
         goto no_memory;
+    r->ranks = ranks;
     r->processes = processes;
-    r->values = bl_alloc(processes, sizeof *r->values);
-    r->sorted = bl_alloc(processes, sizeof *r->sorted);
+    r->sorted = bl_alloc(ranks > processes ? ranks : processes, sizeof *r->sorted);
     r->late = bl_alloc(processes, sizeof *r->late);
-    if (r->values == NULL || r->sorted == NULL || r->late == NULL)
+    if (r->sorted == NULL || r->late == NULL)
         goto no_memory;
     *out = r;
     return 0;
@@ -39,7 +40,6 @@ void bl_rank_rows_free(struct bl_rank_rows *r)
         return;
     bl_free(r->late);
     bl_free(r->sorted);
-    bl_free(r->values);
     bl_free(r);
 }
 
@@ -52,12 +52,11 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of r->values, into r->sorted. */
-static double sort(struct bl_rank_rows *r)
+/* The median; r->sorted is what its name says. */
+static double sort(struct bl_rank_rows *r, const double *values, uint32_t n)
 {
-    uint32_t n = r->processes;
-    for (uint32_t p = 0; p < n; p++)
-        r->sorted[p] = r->values[p];
+    for (uint32_t i = 0; i < n; i++)
+        r->sorted[i] = values[i];
     qsort(r->sorted, n, sizeof *r->sorted, compare);
     double low = r->sorted[(n - 1) / 2], high = r->sorted[n / 2];
     return low == high ? low : 0.5 * (low + high);
@@ -68,12 +67,12 @@ static int same(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-static void emit_column(struct bl_rank_rows *r, const char *column, bl_rank_emit_f *emit,
-                        void *context)
+static void emit_column(struct bl_rank_rows *r, const char *column, const double *values,
+                        uint32_t n, bl_rank_emit_f *emit, void *context)
 {
-    double median = sort(r), max = r->sorted[r->processes - 1];
+    double median = sort(r, values, n), max = r->sorted[n - 1];
     uint32_t at = 0;
-    while (!same(r->values[at], max))
+    while (!same(values[at], max))
         at++;
     const struct {
         const char *name;
@@ -86,30 +85,23 @@ static void emit_column(struct bl_rank_rows *r, const char *column, bl_rank_emit
     }
 }
 
-int bl_rank_rows_add(struct bl_rank_rows *r, const double *values, bl_rank_emit_f *emit,
+int bl_rank_rows_add(struct bl_rank_rows *r, const struct bl_rank_columns *v, bl_rank_emit_f *emit,
                      void *context, struct bl_straggler *late)
 {
-    static const char *const columns[BL_RANK_VALUES] = {"loss", "grad_norm", "step_seconds",
-                                                        "wait_seconds"};
-    for (size_t c = 0; c < BL_RANK_VALUES; c++) {
-        for (uint32_t p = 0; p < r->processes; p++)
-            r->values[p] = values[(size_t)p * BL_RANK_VALUES + c];
-        emit_column(r, columns[c], emit, context);
-    }
+    emit_column(r, "loss", v->loss, r->ranks, emit, context);
+    emit_column(r, "grad_norm", v->grad_norm, r->ranks, emit, context);
+    emit_column(r, "step_seconds", v->seconds, r->processes, emit, context);
+    emit_column(r, "wait_seconds", v->wait_seconds, r->processes, emit, context);
 
     int found = 0;
+    double median = sort(r, v->seconds, r->processes);
     for (uint32_t p = 0; p < r->processes; p++) {
-        const double *v = values + (size_t)p * BL_RANK_VALUES;
-        r->values[p] = v[BL_RANK_STEP_SECONDS] - v[BL_RANK_WAIT_SECONDS];
-    }
-    double median = sort(r);
-    for (uint32_t p = 0; p < r->processes; p++) {
-        r->late[p] = r->values[p] > BL_LATE_FACTOR * median ? r->late[p] + 1 : 0;
+        r->late[p] = v->seconds[p] > BL_LATE_FACTOR * median ? r->late[p] + 1 : 0;
         if (r->late[p] == 0 || r->late[p] % BL_LATE_STEPS != 0)
             continue;
-        if (found && late->seconds >= r->values[p])
+        if (found && late->seconds >= v->seconds[p])
             continue;
-        *late = (struct bl_straggler){p, r->values[p], median};
+        *late = (struct bl_straggler){p, v->seconds[p], median};
         found = 1;
     }
     return found;

@@ -1,5 +1,5 @@
-/* What differs between the processes of a run, in each step: metrics of the spread, and who is
- * slow. */
+/* What differs between the ranks and the processes of a run, in each step: metrics of the spread,
+ * and who is slow. */
 #ifndef BL_RANK_ROWS_H
 #define BL_RANK_ROWS_H
 
@@ -7,43 +7,38 @@
 
 #include "base/error.h"
 
-/* A process' values of a step, in this order. step_seconds: all of the step; wait_seconds: what of
- * it was spent in waits for other processes. NaN = it has none. */
-enum bl_rank_value {
-    BL_RANK_LOSS,
-    BL_RANK_GRAD_NORM,
-    BL_RANK_STEP_SECONDS,
-    BL_RANK_WAIT_SECONDS,
-    BL_RANK_VALUES
+struct bl_rank_columns {
+    const double *loss, *grad_norm;       /* (ranks) */
+    const double *seconds, *wait_seconds; /* (processes) own work of a step; waits for others */
 };
 
-/* Late: in a step, whose own time (step less wait) exceeds BL_LATE_FACTOR times the median of all.
- * Over processes that wait for each other the whole steps last equally long, so they tell nothing.
- */
+/* Late: in a step, whose own work exceeds BL_LATE_FACTOR times the median of all. Processes wait
+ * for each other, so whole steps last equally long and tell nothing. */
 enum { BL_LATE_STEPS = 10 };
 #define BL_LATE_FACTOR 2.0
 
 struct bl_straggler {
     uint32_t process;
-    double seconds, median; /* own time of the step */
+    double seconds, median;
 };
 
 struct bl_rank_rows;
 
-int bl_rank_rows_make(uint32_t processes, struct bl_rank_rows **out, struct bl_error *err);
+int bl_rank_rows_make(uint32_t ranks, uint32_t processes, struct bl_rank_rows **out,
+                      struct bl_error *err);
 void bl_rank_rows_free(struct bl_rank_rows *r);
 
 typedef void bl_rank_emit_f(void *context, const char *name, double value);
 
-/* values (processes, BL_RANK_VALUES) of one step. Emits rank/loss/min, rank/loss/median, rank/loss/
- * max, rank/loss/argmax, and so on for grad_norm, step_seconds and wait_seconds: the median of an
- * even number is the mean of the middle two; argmax is the lowest process that has the maximum. NaN
- * counts as more than infinity, so that max and argmax name it.
+/* Emits rank/loss/min, rank/loss/median, rank/loss/max, rank/loss/argmax, and so on for grad_norm,
+ * step_seconds and wait_seconds: the median of an even number is the mean of the middle two; argmax
+ * is the lowest rank or process that has the maximum. NaN counts as more than infinity, so that max
+ * and argmax name it.
  *
  * 1 and *late: this process has been late in BL_LATE_STEPS steps in a row, or a multiple of them;
  * of several the slowest. Else 0. */
-int bl_rank_rows_add(struct bl_rank_rows *r, const double *values, bl_rank_emit_f *emit,
-                     void *context, struct bl_straggler *late);
+int bl_rank_rows_add(struct bl_rank_rows *r, const struct bl_rank_columns *values,
+                     bl_rank_emit_f *emit, void *context, struct bl_straggler *late);
 /* The warning; the log shows the 1st, 2nd, 4th ... of its kind. */
 void bl_rank_rows_warn(const struct bl_straggler *late, const char *host, uint64_t step);
 

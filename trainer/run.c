@@ -23,6 +23,7 @@ static void run_free(struct bl_run *r)
     bl_rows_free(&r->rows);
     bl_rows_free(&r->eval_rows);
     bl_run_free_gradient(r);
+    bl_rank_rows_free(r->rank_rows);
     bl_model_free(r->model);
     /* What a plugin asks the host for while it is destroyed is no longer there. */
     r->metrics = NULL;
@@ -60,7 +61,8 @@ static int make_arrays(struct bl_run *r, struct bl_error *err)
 {
     const struct bl_setup *s = r->s;
     uint64_t rows = s->info.sequences * s->info.context;
-    if (bl_run_make_gradient(r, err) < 0)
+    if (bl_run_make_gradient(r, err) < 0 ||
+        bl_rank_rows_make((uint32_t)s->ranks, r->processes, &r->rank_rows, err) < 0)
         return -1;
     if (bl_rows_make(rows, needs_pz(r), has_transforms(r), &r->rows, err) < 0)
         return -1;
@@ -335,6 +337,7 @@ static int loop(struct bl_run *r, struct bl_error *err)
 {
     const struct bl_run_options *o = &r->s->config->run;
     uint64_t last = r->s->info.steps;
+    uint64_t check_every = (uint64_t)r->s->config->cluster.check_every;
     int names_checked = 0;
     while (r->step < last) {
         int got = bl_run_read(r, err);
@@ -347,6 +350,8 @@ static int loop(struct bl_run *r, struct bl_error *err)
             bl_metrics_emit(r->metrics, r->step, r->directory.attempt);
             return no_data(r, err);
         }
+        if (check_every > 0 && r->step % check_every == 0 && bl_run_compare(r, err) < 0)
+            return -1;
         struct bl_alarms_verdict alarm = {0};
         if (check_alarms(r, &names_checked, &alarm, err) < 0)
             return -1;

@@ -189,7 +189,8 @@ static int begin(struct bl_run *r, uint32_t where, struct bl_error *err)
     struct loaded loaded = {0};
     const uint64_t *part = r->saving.parts + r->process;
     int rc = -1;
-    if (bl_run_views_make(r, part[0], part[1], &v, err) < 0 ||
+    if (check_finite(r, err) < 0 || bl_run_compare(r, err) < 0 ||
+        bl_run_views_make(r, part[0], part[1], &v, err) < 0 ||
         bl_run_each_instance(r, save_instance, &saved, err) < 0 ||
         save_alarms(r, &saved, err) < 0 || loaded_make(r, &loaded, err) < 0)
         goto done;
@@ -247,7 +248,7 @@ static int settle(struct bl_run *r, struct bl_saver_report *report, struct bl_er
 static int start_save(struct bl_run *r, uint32_t where, struct bl_error *err)
 {
     struct bl_saver_report report;
-    if (settle(r, &report, err) < 0 || check_finite(r, err) < 0 || begin(r, where, err) < 0)
+    if (settle(r, &report, err) < 0 || begin(r, where, err) < 0)
         return -1;
     return r->s->config->run.save == BL_SAVE_ASYNC ? 0 : settle(r, &report, err);
 }
@@ -293,8 +294,7 @@ int bl_run_save_last(struct bl_run *r, struct bl_error *err)
         return -1;
     if (r->saved == r->step)
         return 0;
-    if (check_finite(r, err) < 0 || begin(r, BL_SAVE_CHECKPOINT, err) < 0 ||
-        bl_saver_wait(r->saving.saver, &report, err) < 0)
+    if (begin(r, BL_SAVE_CHECKPOINT, err) < 0 || bl_saver_wait(r->saving.saver, &report, err) < 0)
         return -1;
     if (report.event == BL_SAVER_FAILED)
         return bl_error_set(err, report.error.code, "%s", report.error.text);

@@ -33,9 +33,10 @@ int bl_run_make_gradient(struct bl_run *r, struct bl_error *err)
     r->share = BL_SHARE_TERMS + s->regularizers.count;
     r->shares = bl_alloc(s->ranks * r->share, sizeof *r->shares);
     r->news = bl_alloc(r->processes, sizeof *r->news);
+    r->columns = bl_alloc(2 * (s->ranks + r->processes), sizeof *r->columns);
     r->gradient = s->ranks > 1 ? bl_alloc(s->params.floats, sizeof *r->gradient)
                                : bl_model_gradients(r->model);
-    if (r->shares == NULL || r->news == NULL || r->gradient == NULL)
+    if (r->shares == NULL || r->news == NULL || r->columns == NULL || r->gradient == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory for the sum over ranks");
     return 0;
 }
@@ -45,6 +46,7 @@ void bl_run_free_gradient(struct bl_run *r)
     bl_sum_free(r->sum);
     bl_free(r->shares);
     bl_free(r->news);
+    bl_free(r->columns);
     bl_free(r->border);
     bl_free(r->ce_gradient);
     if (r->s->ranks > 1)

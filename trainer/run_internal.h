@@ -63,6 +63,7 @@ struct bl_run {
     double *shares;     /* (W, share) sums of each rank's rows, its gradient's norm */
     uint64_t share;
     struct bl_process_news *news; /* (processes) */
+    double *columns;              /* (2 W + 2 processes) of rank_rows */
 
     int64_t head;                  /* index of the output matrix */
     uint64_t step;                 /* updates done, skipped ones counted */
@@ -121,6 +122,15 @@ int bl_run_norm(struct bl_run *r, double *out, struct bl_error *err);
 int bl_run_gather_weights(struct bl_run *r, struct bl_error *err);
 /* Sum of lse - z_y over the unmasked rows from `first` on, one fp64 add a row. */
 double bl_run_cross_entropy(const struct bl_rows *rows, uint64_t first, uint64_t count);
+
+/* run_world.c. One exchange a step, before it: who cannot go on, who was sent a signal, how long
+ * each took. All processes stop at the same step, whichever of them got the signal. got: 0, 1
+ * stopped, -1 with the error; the answer is that of all. */
+int bl_run_exchange(struct bl_run *r, int got, struct bl_error *err);
+/* Spread over ranks and processes into the row; names a slow process. */
+void bl_run_record_ranks(struct bl_run *r);
+/* The weights of all processes, or -1 with the process whose weights deviate. */
+int bl_run_compare(struct bl_run *r, struct bl_error *err);
 
 /* run_evaluate.c. Held-out loss into the current row of metrics. Before the last step a signal cuts
  * it off: no value then. */

@@ -1,7 +1,6 @@
 /* One step, as data flows: forward and backward of every rank and micro-batch -> reduction
  * -> regularizers on the output matrix -> monitors -> guards -> update -> one row of metrics. */
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -13,24 +12,6 @@
 
 /* ---- batch ---------------------------------------------------------------------------------- */
 
-/* One exchange a step: who cannot go on, who was sent a signal, how long each took. All processes
- * stop at the same step, whichever of them got the signal. */
-static int exchange_news(struct bl_run *r, int got, struct bl_error *err)
-{
-    struct bl_process_news mine = {r->seconds, r->peers, bl_stop_signal(), got};
-    int failed = 0;
-    if (bl_world_gather(r->world, &mine, sizeof mine, r->news, err) < 0)
-        return -1;
-    for (uint32_t p = 0; p < r->processes; p++) {
-        failed |= r->news[p].stop < 0;
-        if (r->news[p].signal == SIGINT || r->signal == 0)
-            r->signal = r->news[p].signal;
-    }
-    if (failed)
-        return bl_world_agree(r->world, got < 0 ? -1 : 0, err);
-    return r->signal != 0;
-}
-
 int bl_run_read(struct bl_run *r, struct bl_error *err)
 {
     double start = bl_clock();
@@ -38,7 +19,7 @@ int bl_run_read(struct bl_run *r, struct bl_error *err)
                  ? 1
                  : bl_prefetch_next(r->prefetch, r->step + 1, bl_stop_signal, &r->batch, err);
     r->waited = bl_clock() - start;
-    return exchange_news(r, rc, err);
+    return bl_run_exchange(r, rc, err);
 }
 
 /* ---- statistics ------------------------------------------------------------------------------ */
@@ -277,6 +258,7 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     if (bl_run_norm(r, &norm, err) < 0)
         return -1;
     record_losses(r, ce, aux);
+    bl_run_record_ranks(r);
     bl_metrics_set(r->metrics, "optim/lr", lr);
     /* before rules; header.json has what they make of it per parameter */
     bl_metrics_set(r->metrics, "optim/weight_decay", s->config->optimizer.weight_decay);

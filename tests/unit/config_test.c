@@ -528,7 +528,6 @@ static const struct bad bad_inputs[] = {
     {"run = { name = \"..\"; };", "t.cfg:1", "no name of a folder"},
     {"run = { name = \"\"; };", "t.cfg:1", "no name of a folder"},
     {"run = { dir = \"\"; };", "t.cfg:1", "dir is empty"},
-    {"cluster = { ranks_per_node = 8; };", "t.cfg:1", "unknown key \"ranks_per_node\""},
     /* model */
     {"model = {\n preset = \"gpt2-124\"; };", "t.cfg:2", "did you mean \"gpt2-124m\"?"},
     {"model = { preset = \"zzz\"; };", "t.cfg:1", "there are: gpt2-124m"},

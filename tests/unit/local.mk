@@ -17,3 +17,4 @@ include %D%/shards.mk
 include %D%/sum.mk
 include %D%/update.mk
 include %D%/wide.mk
+include %D%/world.mk

@@ -102,6 +102,7 @@ static float reduced(const uint32_t *dial, int ranks, const float *x)
             y = rounded(wire, y / (float)factor);
         a = rounded(sum, r == 0 ? y : a + y);
     }
+    a = rounded(wire, a); /* what travels back */
     if (dial[BL_DIAL_AVERAGE] == BL_AVERAGE_DIVIDE)
         a = rounded(sum, a / (float)ranks);
     else if (dial[BL_DIAL_AVERAGE] == BL_AVERAGE_PREDIVIDE)

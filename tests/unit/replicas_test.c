@@ -119,22 +119,30 @@ static double emitted(const struct emitted *e, const char *name)
 static void test_rows(void **state)
 {
     (void)state;
-    static const double values[4][BL_RANK_VALUES] = {
-        {3.0, 1.0, 0.5, 0.25}, {2.0, 8.0, 0.5, 0.0}, {5.0, NAN, 0.5, 0.25}, {2.5, 2.0, 0.5, 0.25}};
+    /* four ranks, two to a process */
+    static const double loss[] = {3.0, 2.0, 5.0, 2.5}, norm[] = {1.0, 8.0, NAN, 2.0},
+                        seconds[] = {0.5, 0.5}, wait[] = {0.25, 0.0};
+    static const struct bl_rank_columns values = {loss, norm, seconds, wait},
+                                        one = {loss + 1, norm + 1, seconds + 1, wait + 1};
     static const struct {
         const char *name;
         double value;
-    } wanted[] = {{"rank/loss/min", 2.0},           {"rank/loss/median", 2.75},
-                  {"rank/loss/max", 5.0},           {"rank/loss/argmax", 2.0},
-                  {"rank/grad_norm/min", 1.0},      {"rank/grad_norm/median", 5.0},
-                  {"rank/grad_norm/argmax", 2.0},   {"rank/step_seconds/max", 0.5},
-                  {"rank/step_seconds/argmax", 0},  {"rank/wait_seconds/min", 0.0},
-                  {"rank/wait_seconds/median", .25}};
+    } wanted[] = {{"rank/loss/min", 2.0},
+                  {"rank/loss/median", 2.75},
+                  {"rank/loss/max", 5.0},
+                  {"rank/loss/argmax", 2.0},
+                  {"rank/grad_norm/min", 1.0},
+                  {"rank/grad_norm/median", 5.0},
+                  {"rank/grad_norm/argmax", 2.0},
+                  {"rank/step_seconds/max", 0.5},
+                  {"rank/step_seconds/argmax", 0},
+                  {"rank/wait_seconds/min", 0.0},
+                  {"rank/wait_seconds/median", .125}};
     struct emitted e = {.count = 0};
     struct bl_rank_rows *r;
     struct bl_straggler late;
-    assert_int_equal(bl_rank_rows_make(4, &r, NULL), 0);
-    assert_int_equal(bl_rank_rows_add(r, values[0], emit, &e, &late), 0);
+    assert_int_equal(bl_rank_rows_make(4, 2, &r, NULL), 0);
+    assert_int_equal(bl_rank_rows_add(r, &values, emit, &e, &late), 0);
     assert_int_equal(e.count, 16);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (emitted(&e, wanted[i].name) != wanted[i].value)
@@ -144,21 +152,21 @@ static void test_rows(void **state)
     bl_rank_rows_free(r);
 
     e.count = 0;
-    assert_int_equal(bl_rank_rows_make(1, &r, NULL), 0);
-    assert_int_equal(bl_rank_rows_add(r, values[1], emit, &e, &late), 0);
+    assert_int_equal(bl_rank_rows_make(1, 1, &r, NULL), 0);
+    assert_int_equal(bl_rank_rows_add(r, &one, emit, &e, &late), 0);
     assert_true(emitted(&e, "rank/loss/min") == 2.0 && emitted(&e, "rank/loss/max") == 2.0);
     assert_true(emitted(&e, "rank/loss/median") == 2.0 && emitted(&e, "rank/loss/argmax") == 0.0);
     bl_rank_rows_free(r);
     bl_rank_rows_free(NULL);
 }
 
-/* One step of three processes; `own` is the third's time without waits, all steps last 1 s. */
+/* One step of three processes; `own` is the third's work. */
 static int step(struct bl_rank_rows *r, double own, struct bl_straggler *late)
 {
     struct emitted e = {.count = 0};
-    const double values[3][BL_RANK_VALUES] = {
-        {1, 1, 1.0, 0.8}, {1, 1, 1.0, 0.75}, {1, 1, 1.0, 1.0 - own}};
-    return bl_rank_rows_add(r, values[0], emit, &e, late);
+    const double ones[3] = {1, 1, 1}, seconds[3] = {0.2, 0.25, own};
+    const struct bl_rank_columns values = {ones, ones, seconds, ones};
+    return bl_rank_rows_add(r, &values, emit, &e, late);
 }
 
 static void test_straggler(void **state)
@@ -166,7 +174,7 @@ static void test_straggler(void **state)
     (void)state;
     struct bl_rank_rows *r;
     struct bl_straggler late = {0};
-    assert_int_equal(bl_rank_rows_make(3, &r, NULL), 0);
+    assert_int_equal(bl_rank_rows_make(3, 3, &r, NULL), 0);
     for (int i = 1; i < BL_LATE_STEPS; i++)
         assert_int_equal(step(r, 0.75, &late), 0);
     assert_int_equal(step(r, 0.5, &late), 0); /* twice the median is not more than twice: anew */

@@ -4,3 +4,7 @@ sum_reference = tests/unit/sum_reference.c tests/unit/sum_reference.h
 check_PROGRAMS += tests/unit/sum_test
 tests_unit_sum_test_SOURCES = tests/unit/sum_test.c $(sum_reference)
 tests_unit_sum_test_LDADD = $(test_ldadd)
+
+check_PROGRAMS += tests/unit/ring_order_test
+tests_unit_ring_order_test_SOURCES = tests/unit/ring_order_test.c
+tests_unit_ring_order_test_LDADD = $(test_ldadd)

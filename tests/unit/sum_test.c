@@ -65,10 +65,8 @@ static void compare(struct gradients *g, const struct bl_cluster_options *cluste
         out[i] = 7;
     for (int i = 0; i < PART_COUNT; i++)
         part[i] = 7;
-    struct bl_sum_run r = {.contribute = gradients_contribute,
-                           .context = g,
-                           .out = out,
-                           .part_out = part};
+    struct bl_sum_run r = {
+        .contribute = gradients_contribute, .context = g, .out = out, .part_out = part};
     g->calls = g->again = 0;
     memset(g->seen, 0, g->ranks);
     run(s, &r);

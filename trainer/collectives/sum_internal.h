@@ -23,12 +23,14 @@ struct bl_sum_span {
 };
 
 struct bl_sum_programs;
+struct bl_route;
 
 struct bl_sum_item { /* a buffer */
     struct bl_sum_buffer buffer;
     struct bl_sum_rule rule;
     struct bl_order *order;
-    struct bl_sum_programs *programs;
+    struct bl_sum_programs *programs; /* one process */
+    const struct bl_route *routes;    /* several: one a program */
     struct bl_sum_span span[BL_SUM_ARRAYS];
 };
 

@@ -32,6 +32,8 @@ struct bl_transport_ops {
     /* peers: (processes) with one's own. Starts to watch over them. */
     int (*connect)(struct bl_transport *t, const struct bl_transport_peer *peers,
                    struct bl_error *err);
+    /* Another timeout, of which every peer hears at about the same moment. */
+    void (*limit)(struct bl_transport *t, double timeout);
     const char *(*name)(const struct bl_transport *t);
     int (*send)(struct bl_transport *t, uint32_t to, int space, uint64_t tag, const void *data,
                 size_t bytes, struct bl_transfer **out, struct bl_error *err);

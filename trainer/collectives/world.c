@@ -1,11 +1,14 @@
 #include "collectives/world_internal.h"
 
+#include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/strings.h"
+#include "collectives/bootstrap.h"
 
 /* ---- members ----------------------------------------------------------------------------------*/
 
@@ -22,24 +25,185 @@ static void number_nodes(struct bl_world *w)
     }
 }
 
+/* ---- cards ------------------------------------------------------------------------------------
+ * What the processes tell each other before there is a transport, in hexadecimal digits since not
+ * every way carries every byte: "1 <host> <address>", or "0 <host> <code> <text>" from one that
+ * cannot take part. */
+
+static void add_hex(struct bl_text *t, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        bl_text_add(t, "%02x", ((const unsigned char *)bytes)[i]);
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The bytes of the hexadecimal word at *text (malloc'd, a NUL after them); moves behind it. */
+static void *take_hex(const char **text, size_t *bytes)
+{
+    const char *from = *text + strspn(*text, " ");
+    size_t n = strcspn(from, " ");
+    unsigned char *out = n > 0 && n % 2 == 0 ? malloc(n / 2 + 1) : NULL;
+    for (size_t i = 0; out != NULL && i < n; i += 2) {
+        int high = digit(from[i]), low = digit(from[i + 1]);
+        if (high < 0 || low < 0) {
+            free(out);
+            return NULL;
+        }
+        out[i / 2] = (unsigned char)(16 * high + low);
+    }
+    if (out != NULL) {
+        out[n / 2] = '\0';
+        *bytes = n / 2;
+        *text = from + n;
+    }
+    return out;
+}
+
+/* `failed`: the error of this process, NULL when it can take part. */
+static char *make_card(const struct bl_world *w, const char *host, const struct bl_error *failed,
+                       struct bl_error *err)
+{
+    struct bl_text card = {0};
+    bl_text_add(&card, "%d ", failed == NULL);
+    add_hex(&card, host, strlen(host));
+    bl_text_add(&card, " ");
+    if (failed != NULL) {
+        unsigned char code = (unsigned char)failed->code;
+        add_hex(&card, &code, 1);
+        bl_text_add(&card, " ");
+        add_hex(&card, failed->text, strlen(failed->text));
+    } else {
+        const void *address;
+        size_t bytes;
+        w->ops->address(w->transport, &address, &bytes);
+        add_hex(&card, address, bytes);
+    }
+    if (card.failed) {
+        bl_text_free(&card);
+        bl_error_set(err, BL_EXIT_FAILED, "no memory for the address of this process");
+    }
+    return card.text;
+}
+
+/* Fills the member's host and the peer's address, or the error that the card tells. */
+static int read_card(struct bl_world *w, uint32_t p, const char *card,
+                     struct bl_transport_peer *peer, struct bl_error *err)
+{
+    size_t n;
+    const char *at = card + 1;
+    void *second = NULL;
+    w->members[p].host = take_hex(&at, &n);
+    if (w->members[p].host != NULL)
+        second = take_hex(&at, &n);
+    if (second == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED,
+                            "process %u: its address cannot be read; are all processes of the same "
+                            "version?",
+                            p);
+    if (card[0] == '1') {
+        peer->host = w->members[p].host;
+        peer->address = second;
+        peer->bytes = n;
+        return 0;
+    }
+    int code = *(unsigned char *)second;
+    char *text = take_hex(&at, &n);
+    bl_error_set(err, code, "process %u (%s): %s", p, w->members[p].host,
+                 text != NULL ? text : "cannot take part");
+    free(second);
+    free(text);
+    return -1;
+}
+
+/* ---- begin and end ----------------------------------------------------------------------------*/
+
+static int no_memory(struct bl_error *err)
+{
+    return bl_error_set(err, BL_EXIT_FAILED, "no memory for the processes of the job");
+}
+
+static void own_host(char *out, size_t size)
+{
+    if (gethostname(out, size - 1) != 0 || *out == '\0')
+        snprintf(out, size, "localhost");
+    out[size - 1] = '\0';
+}
+
+/* Tells the others this process's address or its error, and reads theirs. */
+static int meet(struct bl_world *w, struct bl_bootstrap *b, const char *host,
+                const struct bl_error *failed, struct bl_transport_peer *peers,
+                struct bl_error *err)
+{
+    int rc = -1;
+    char **cards = calloc(w->processes, sizeof *cards);
+    char *mine = cards != NULL ? make_card(w, host, failed, err) : NULL;
+    if (cards == NULL)
+        no_memory(err);
+    if (mine == NULL || b->gather(b, mine, cards, err) != 0)
+        goto out;
+    rc = 0;
+    for (uint32_t p = 0; p < w->processes && rc == 0; p++)
+        rc = read_card(w, p, cards[p], &peers[p], err);
+out:
+    for (uint32_t p = 0; cards != NULL && p < w->processes; p++)
+        free(cards[p]);
+    free(cards);
+    free(mine);
+    return rc;
+}
+
+static int join(struct bl_world *w, struct bl_bootstrap *b, const char *host, struct bl_error *err)
+{
+    struct bl_error own = BL_ERROR_INIT;
+    struct bl_transport_peer *peers = calloc(w->processes, sizeof *peers);
+    if (peers == NULL)
+        return no_memory(err);
+    int failed = bl_world_load(w, &own) != 0 ||
+                 w->ops->make(b->timeout, w->process, w->processes, &w->transport, &own) != 0;
+    int rc = meet(w, b, host, failed ? &own : NULL, peers, err);
+    if (failed) { /* its own words, without its own number before them */
+        rc = -1;
+        if (err != NULL)
+            *err = own;
+    }
+    if (rc == 0)
+        rc = w->ops->connect(w->transport, peers, err);
+    for (uint32_t p = 0; p < w->processes; p++)
+        free((void *)(uintptr_t)peers[p].address);
+    free(peers);
+    if (rc != 0)
+        return -1;
+    number_nodes(w);
+    return bl_world_barrier(w, err);
+}
+
 int bl_world_make(double timeout, struct bl_world **out, struct bl_error *err)
 {
-    char host[256] = "localhost";
-    (void)timeout;
+    char host[256];
+    struct bl_bootstrap b;
+    own_host(host, sizeof host);
     struct bl_world *w = calloc(1, sizeof *w);
     if (w == NULL)
-        return bl_error_set(err, BL_EXIT_FAILED, "no memory for the processes of the job");
-    if (gethostname(host, sizeof host - 1) != 0)
-        strcpy(host, "localhost");
-    w->processes = 1;
-    w->method = "alone";
-    w->members = calloc(w->processes, sizeof *w->members);
-    if (w->members == NULL || (w->members[0].host = strdup(host)) == NULL) {
-        bl_error_set(err, BL_EXIT_FAILED, "no memory for the processes of the job");
+        return no_memory(err);
+    int rc = bl_bootstrap_open(timeout, &b, err);
+    w->process = b.process;
+    w->processes = b.processes;
+    w->method = b.method;
+    if (rc == 0 && (w->members = calloc(w->processes, sizeof *w->members)) == NULL)
+        rc = no_memory(err);
+    if (rc == 0 && w->processes == 1 && (w->members[0].host = strdup(host)) == NULL)
+        rc = no_memory(err);
+    if (rc == 0 && w->processes > 1)
+        rc = join(w, &b, host, err);
+    bl_bootstrap_close(&b);
+    if (rc != 0) {
         bl_world_free(w);
         return -1;
     }
-    number_nodes(w);
     *out = w;
     return 0;
 }
@@ -57,12 +221,22 @@ void bl_world_free(struct bl_world *w)
 {
     if (w == NULL)
         return;
+    if (w->transport != NULL)
+        w->ops->free(w->transport);
+    if (w->module != NULL)
+        dlclose(w->module);
     free_queue(w->sends);
     free_queue(w->receives);
     for (uint32_t p = 0; w->members != NULL && p < w->processes; p++)
         free(w->members[p].host);
     free(w->members);
     free(w);
+}
+
+void bl_world_set_timeout(struct bl_world *w, double seconds)
+{
+    if (w->transport != NULL)
+        w->ops->limit(w->transport, seconds);
 }
 
 uint32_t bl_world_process(const struct bl_world *w)
@@ -114,171 +288,4 @@ void bl_world_abort(struct bl_world *w, const char *cause)
 {
     if (w != NULL && w->transport != NULL)
         w->ops->abort(w->transport, cause);
-}
-
-/* ---- messages ---------------------------------------------------------------------------------*/
-
-/* Takes the oldest counterpart out of a queue. */
-static struct bl_message *take(struct bl_message **queue, const struct bl_message *m)
-{
-    while (*queue != NULL && ((*queue)->tag != m->tag || (*queue)->space != m->space))
-        queue = &(*queue)->next;
-    struct bl_message *found = *queue;
-    if (found != NULL)
-        *queue = found->next;
-    return found;
-}
-
-static void append(struct bl_message **queue, struct bl_message *m)
-{
-    while (*queue != NULL)
-        queue = &(*queue)->next;
-    *queue = m;
-}
-
-static void deliver(struct bl_message *send, struct bl_message *receive)
-{
-    size_t n = send->bytes < receive->bytes ? send->bytes : receive->bytes;
-    if (n > 0)
-        memcpy(receive->data, send->data, n);
-    receive->came = send->bytes;
-    send->came = send->bytes;
-    send->done = receive->done = 1;
-    send->next = receive->next = NULL;
-}
-
-static struct bl_message *start(struct bl_world *w, uint32_t peer, int space, uint64_t tag,
-                                void *data, size_t bytes, struct bl_error *err)
-{
-    if (peer >= w->processes) {
-        bl_error_set(err, BL_EXIT_FAILED, "a message for process %u of %u", peer, w->processes);
-        return NULL;
-    }
-    if (tag >= BL_TAG_LIMIT) {
-        bl_error_set(err, BL_EXIT_FAILED, "a message with tag %llu, the limit is 2^40",
-                     (unsigned long long)tag);
-        return NULL;
-    }
-    struct bl_message *m = calloc(1, sizeof *m);
-    if (m == NULL) {
-        bl_error_set(err, BL_EXIT_FAILED, "no memory for a message");
-        return NULL;
-    }
-    m->space = space;
-    m->tag = tag;
-    m->data = data;
-    m->bytes = bytes;
-    return m;
-}
-
-int bl_world_start_send(struct bl_world *w, uint32_t to, int space, uint64_t tag, const void *data,
-                        size_t bytes, struct bl_message **out, struct bl_error *err)
-{
-    struct bl_message *m = start(w, to, space, tag, (void *)(uintptr_t)data, bytes, err);
-    if (m == NULL)
-        return -1;
-    if (to != w->process) {
-        if (w->ops->send(w->transport, to, space, tag, data, bytes, &m->transfer, err) != 0) {
-            free(m);
-            return -1;
-        }
-    } else {
-        struct bl_message *receive = take(&w->receives, m);
-        if (receive != NULL)
-            deliver(m, receive);
-        else
-            append(&w->sends, m);
-    }
-    *out = m;
-    return 0;
-}
-
-int bl_world_start_receive(struct bl_world *w, uint32_t from, int space, uint64_t tag, void *data,
-                           size_t bytes, struct bl_message **out, struct bl_error *err)
-{
-    struct bl_message *m = start(w, from, space, tag, data, bytes, err);
-    if (m == NULL)
-        return -1;
-    if (from != w->process) {
-        if (w->ops->receive(w->transport, from, space, tag, data, bytes, &m->transfer, err) != 0) {
-            free(m);
-            return -1;
-        }
-    } else {
-        struct bl_message *send = take(&w->sends, m);
-        if (send != NULL)
-            deliver(send, m);
-        else
-            append(&w->receives, m);
-    }
-    *out = m;
-    return 0;
-}
-
-int bl_world_send(struct bl_world *w, uint32_t to, uint64_t tag, const void *data, size_t bytes,
-                  struct bl_message **out, struct bl_error *err)
-{
-    return bl_world_start_send(w, to, BL_TAG_CALLER, tag, data, bytes, out, err);
-}
-
-int bl_world_receive(struct bl_world *w, uint32_t from, uint64_t tag, void *data, size_t bytes,
-                     struct bl_message **out, struct bl_error *err)
-{
-    return bl_world_start_receive(w, from, BL_TAG_CALLER, tag, data, bytes, out, err);
-}
-
-static void remove_from(struct bl_message **queue, const struct bl_message *m)
-{
-    while (*queue != NULL && *queue != m)
-        queue = &(*queue)->next;
-    if (*queue != NULL)
-        *queue = m->next;
-}
-
-/* A message to oneself is done once both ends were started. */
-static int check_own(const struct bl_message *m, struct bl_error *err)
-{
-    if (!m->done)
-        return bl_error_set(err, BL_EXIT_FAILED,
-                            "a message to oneself (tag %llu) has no other end: it would be waited "
-                            "for without end",
-                            (unsigned long long)m->tag);
-    if (m->came != m->bytes)
-        return bl_error_set(err, BL_EXIT_PEER,
-                            "a message to oneself (tag %llu) has %zu bytes, %zu were expected",
-                            (unsigned long long)m->tag, m->came, m->bytes);
-    return 0;
-}
-
-enum { GROUP = 64 }; /* transfers that are handed on at a time */
-
-int bl_world_wait(struct bl_world *w, struct bl_message **messages, size_t count,
-                  struct bl_error *err)
-{
-    int rc = 0;
-    double begin = bl_clock();
-    for (size_t i = 0; i < count && rc == 0;) {
-        struct bl_transfer *group[GROUP];
-        size_t n = 0;
-        for (; i < count && n < GROUP && rc == 0; i++) {
-            if (messages[i] == NULL)
-                continue;
-            if (messages[i]->transfer != NULL)
-                group[n++] = messages[i]->transfer;
-            else
-                rc = check_own(messages[i], err);
-        }
-        if (rc == 0 && n > 0)
-            rc = w->ops->wait(w->transport, group, n, err);
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (messages[i] == NULL)
-            continue;
-        remove_from(&w->sends, messages[i]);
-        remove_from(&w->receives, messages[i]);
-        free(messages[i]);
-        messages[i] = NULL;
-    }
-    w->waited += bl_clock() - begin;
-    return rc;
 }

@@ -126,5 +126,7 @@ int bl_world_agree(struct bl_world *w, int mine, struct bl_error *err)
         v.text[sizeof v.text - 1] = '\0';
         bl_error_set(err, v.code, "process %u (%s): %s", first, bl_world_host(w, first), v.text);
     }
+    if (w->process != 0 && err != NULL)
+        err->text[0] = '\0'; /* process 0 says it */
     return -1;
 }

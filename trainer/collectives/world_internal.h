@@ -31,6 +31,10 @@ struct bl_world {
     uint64_t collectives; /* how many there were: their tag */
 };
 
+/* The module: w->module and w->ops. */
+int bl_world_load(struct bl_world *w, struct bl_error *err);
+
+/* A message of the caller or of a collective, see enum bl_tag_space. */
 int bl_world_start_send(struct bl_world *w, uint32_t to, int space, uint64_t tag, const void *data,
                         size_t bytes, struct bl_message **out, struct bl_error *err);
 int bl_world_start_receive(struct bl_world *w, uint32_t from, int space, uint64_t tag, void *data,

@@ -228,7 +228,10 @@ int bl_config_dump(const struct bl_config *c, bl_instance_dump_f *instance_dump,
     dump_optimizer(&d);
     dump_group(&d, BL_SCHEMA_SCHEDULE, &schedule, &c->schedule_plugin);
     dump_precision(&d);
-    dump_group(&d, BL_SCHEMA_CLUSTER, &cluster, NULL);
+    open_group(&d, bl_schema[BL_SCHEMA_CLUSTER].name);
+    dump_values(&d, BL_SCHEMA_CLUSTER, &cluster);
+    bl_ring_order_dump(&cluster, out);
+    close_group(&d);
     for (size_t i = 0; i < sizeof bl_lists / sizeof bl_lists[0]; i++)
         dump_list(&d, &bl_lists[i]);
     dump_alarms(&d);

@@ -305,7 +305,7 @@ static int read_cluster(struct bl_config *c, uint32_t processes, struct bl_error
                                 "%u ranks cannot be spread over %u processes; start a number that "
                                 "divides %u, or leave cluster.emulate out",
                                 c->ranks, processes, c->ranks);
-    return 0;
+    return bl_config_ring_order(c, group, err);
 }
 
 int bl_config_read(const char *path, int overrides, char *const *override, uint32_t processes,
