@@ -34,11 +34,26 @@ libtrainer_la_SOURCES = \
     %D%/run_gradient.c \
     %D%/run_identity.c \
     %D%/run_internal.h \
+    %D%/run_resume.c \
     %D%/run_services.c \
+    %D%/run_state.c \
+    %D%/run_state.h \
     %D%/run_world.c \
-    %D%/run_step.c %D%/rundir.c %D%/rundir.h %D%/setup.c %D%/setup.h %D%/stop.c %D%/stop.h \
-    %D%/rank_rows.c %D%/rank_rows.h %D%/replicas.c %D%/replicas.h %D%/shard.c %D%/shard.h \
-    %D%/update.c %D%/update.h
+    %D%/run_step.c \
+    %D%/rundir.c \
+    %D%/rundir.h \
+    %D%/rank_rows.c \
+    %D%/rank_rows.h \
+    %D%/replicas.c \
+    %D%/replicas.h \
+    %D%/setup.c \
+    %D%/setup.h \
+    %D%/shard.c \
+    %D%/shard.h \
+    %D%/stop.c \
+    %D%/stop.h \
+    %D%/update.c \
+    %D%/update.h
 libtrainer_la_LIBADD =
 
 include %D%/base/local.mk

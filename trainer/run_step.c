@@ -307,6 +307,7 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
         goto fail;
     r->gradients_ready = r->ce_ready = 0;
     r->step = step;
+    bl_run_tell_job(r, ce + aux);
     return 0;
 fail: /* the row of the step that ends a run tells why */
     r->gradients_ready = r->ce_ready = 0;
