@@ -105,7 +105,7 @@ static void set_up(struct doctor *d, int argc, char **argv, struct bl_error *err
     struct bl_budget b = {0};
     if (argc == 0)
         return;
-    int rc = bl_setup_make(argv[0], argc - 1, argv + 1, &d->setup, err);
+    int rc = bl_setup_make(argv[0], argc - 1, argv + 1, processes(d), &d->setup, err);
     if (rc == 0) {
         /* Nothing is written, so no plugin may think that there is a directory. */
         d->setup->info.directory = "";
