@@ -110,9 +110,11 @@ static void set_up(struct doctor *d, int argc, char **argv, struct bl_error *err
         /* Nothing is written, so no plugin may think that there is a directory. */
         d->setup->info.directory = "";
         if (bl_setup_create(d->setup, err) < 0 ||
-            bl_doctor_look_setup(d->setup, &d->mine, &b, err) < 0 || look_at_run(d, &b, err) < 0)
+            bl_doctor_look_setup(d->setup, processes(d), &d->mine, &b, err) < 0 ||
+            look_at_run(d, &b, err) < 0)
             rc = -1;
     }
+    bl_budget_free(&b);
     if (rc == 0)
         return;
     if (d->setup != NULL)

@@ -78,8 +78,9 @@ struct bl_sum;
  * that P does not divide. Allocates everything. */
 int bl_sum_make(const struct bl_sum_setup *setup, struct bl_sum **out, struct bl_error *err);
 void bl_sum_free(struct bl_sum *s);
-/* What bl_sum_make would allocate. */
-uint64_t bl_sum_bytes(const struct bl_sum_setup *setup);
+/* What bl_sum_make would allocate, refuse and (text may be NULL) bl_sum_text say of it. */
+int bl_sum_describe(const struct bl_sum_setup *setup, uint64_t *bytes, struct bl_text *text,
+                    struct bl_error *err);
 
 struct bl_sum_run {
     uint64_t step; /* of stochastic rounding */

@@ -119,8 +119,8 @@ void bl_doctor_look_gpus(const char *dev, uint64_t *there, uint64_t *usable);
  * /proc/self/cgroup says (either version). */
 uint64_t bl_doctor_cgroup_left(const char *root, const char *groups);
 /* What a made setup says: checksums, memory, threads. b: its budget. */
-int bl_doctor_look_setup(const struct bl_setup *s, struct bl_doctor_facts *out, struct bl_budget *b,
-                         struct bl_error *err);
+int bl_doctor_look_setup(const struct bl_setup *s, uint32_t processes, struct bl_doctor_facts *out,
+                         struct bl_budget *b, struct bl_error *err);
 /* Median of perf/step_seconds in the newest rows of a metrics.jsonl; NaN when there are none. */
 double bl_doctor_step_seconds(const char *path);
 /* Bytes of all files below a folder; 0 when there is none. */

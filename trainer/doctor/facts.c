@@ -188,8 +188,8 @@ static int add_plugin(void *context, const char *key, const struct bl_plugin_ins
     return 0;
 }
 
-int bl_doctor_look_setup(const struct bl_setup *s, struct bl_doctor_facts *out, struct bl_budget *b,
-                         struct bl_error *err)
+int bl_doctor_look_setup(const struct bl_setup *s, uint32_t processes, struct bl_doctor_facts *out,
+                         struct bl_budget *b, struct bl_error *err)
 {
     struct bl_text text = {0};
     struct bl_backend *backend;
@@ -197,7 +197,7 @@ int bl_doctor_look_setup(const struct bl_setup *s, struct bl_doctor_facts *out, 
         return -1;
     const char *what = strstr(backend->description, ", ");
     snprintf(out->isa, sizeof out->isa, "%s", what != NULL ? what + 2 : backend->description);
-    int rc = bl_budget_make(s, backend, b, err);
+    int rc = bl_budget_make(s, backend, processes, b, err);
     bl_backend_destroy(backend);
     if (rc < 0 || bl_setup_config_text(s, &text, err) < 0) {
         bl_text_free(&text);
