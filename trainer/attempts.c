@@ -1,5 +1,7 @@
 #include "attempts.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -55,8 +57,29 @@ static void now_text(char out[32])
     strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
+/* Into the file that is there: it is the claim, and another file in its place would be another's.
+ */
+static int fill(const char *file, const char *text, size_t n, struct bl_error *err)
+{
+    int fd = open(file, O_WRONLY | O_TRUNC | O_CLOEXEC), rc = 0;
+    while (fd >= 0 && n > 0 && rc == 0) {
+        ssize_t wrote = write(fd, text, n);
+        if (wrote > 0) {
+            text += wrote;
+            n -= (size_t)wrote;
+        } else if (wrote == 0 || errno != EINTR) {
+            rc = -1;
+        }
+    }
+    if (fd < 0 || rc < 0 || fsync(fd) < 0)
+        rc = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", file, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 int bl_attempts_write(const char *path, uint32_t attempt, const struct bl_setup *s, uint64_t step,
-                      json_t *changed, struct bl_error *err)
+                      json_t *notes, struct bl_error *err)
 {
     char host[256] = "", started[32], *text = NULL;
     char *file = bl_format("%s/attempts/%u", path, attempt);
@@ -68,11 +91,11 @@ int bl_attempts_write(const char *path, uint32_t attempt, const struct bl_setup 
         j = json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:O}", "attempt", (int)attempt, "started",
                       started, "program", "ballast " BL_VERSION, "host", host, "pid",
                       (json_int_t)getpid(), "resumed_step", (json_int_t)step, "plugins", plugins);
-    if (j && changed && json_array_size(changed) > 0)
-        json_object_set(j, "changed", changed);
+    if (j && notes)
+        json_object_update(j, notes);
     if (j)
         text = json_dumps(j, JSON_INDENT(2));
-    int rc = file && text ? bl_write_file(file, text, strlen(text), err)
+    int rc = file && text ? fill(file, text, strlen(text), err)
                           : bl_error_set(err, BL_EXIT_FAILED, "%s/attempts: out of memory", path);
     json_decref(j);
     json_decref(plugins);

@@ -5,7 +5,7 @@ libtrainer_la_SOURCES = \
     %D%/cmd_plugin.c %D%/cmd_plugins.c %D%/cmd_report.c %D%/cmd_train.c \
     %D%/cmd_weights.c \
     %D%/alarms.c %D%/alarms.h %D%/attempts.c %D%/attempts.h %D%/header.c %D%/header.h %D%/reduce.c %D%/reduce.h %D%/regularizers.c %D%/regularizers.h \
-    %D%/run.c %D%/run.h %D%/run_checkpoint.c %D%/run_evaluate.c %D%/run_gradient.c %D%/run_identity.c %D%/run_internal.h %D%/run_services.c %D%/run_world.c \
+    %D%/run.c %D%/run.h %D%/run_checkpoint.c %D%/run_evaluate.c %D%/run_gradient.c %D%/run_identity.c %D%/run_internal.h %D%/run_resume.c %D%/run_services.c %D%/run_state.c %D%/run_state.h %D%/run_world.c \
     %D%/run_step.c %D%/rundir.c %D%/rundir.h %D%/setup.c %D%/setup.h %D%/stop.c %D%/stop.h \
     %D%/rank_rows.c %D%/rank_rows.h %D%/replicas.c %D%/replicas.h %D%/shard.c %D%/shard.h \
     %D%/update.c %D%/update.h

@@ -13,9 +13,10 @@
 
 static void run_free(struct bl_run *r)
 {
+    bl_run_free_saver(r);
     bl_prefetch_free(r->prefetch); /* its thread uses the source */
     bl_alarms_free(r->alarms);
-    json_decref(r->changed);
+    json_decref(r->notes);
     bl_metrics_free(r->metrics);
     bl_update_free(r->update);
     bl_regularizers_free(r->regularizers);
@@ -109,9 +110,9 @@ struct identity {
     uint32_t attempt;
 };
 
-static int open_directory(struct bl_run *r, int fresh, struct bl_error *err)
+static int open_directory(struct bl_run *r, struct bl_error *err)
 {
-    if (bl_rundir_open(r->s, fresh, &r->directory, err) < 0)
+    if (bl_rundir_open(r->s, &r->how, &r->directory, err) < 0)
         return -1;
     char *path = bl_format("%s/log.txt", r->directory.path);
     int rc = path != NULL ? bl_log_file(path) : -1;
@@ -123,10 +124,10 @@ static int open_directory(struct bl_run *r, int fresh, struct bl_error *err)
 
 /* The run's directory and what writes there: only once nothing in the config can be refused, as
  * `fresh` removes an older run. */
-static int open_outputs(struct bl_run *r, int fresh, struct bl_error *err)
+static int open_outputs(struct bl_run *r, struct bl_error *err)
 {
     struct bl_setup *s = r->s;
-    int rc = r->process == 0 ? open_directory(r, fresh, err) : 0;
+    int rc = r->process == 0 ? open_directory(r, err) : 0;
     struct identity identity = {r->directory.plan, r->directory.attempt};
     if (bl_world_agree(r->world, rc, err) < 0 ||
         bl_world_broadcast(r->world, 0, &identity, sizeof identity, err) < 0)
@@ -156,7 +157,7 @@ static int write_identity(const struct bl_run *r, struct bl_error *err)
     if (r->process > 0)
         return 0;
     if (bl_rundir_keep_config(d, err) < 0 ||
-        bl_attempts_write(d->path, d->attempt, r->s, r->step, r->changed, err) < 0)
+        bl_attempts_write(d->path, d->attempt, r->s, r->step, r->notes, err) < 0)
         return -1;
     char *path = bl_format("%s/header.json", d->path);
     if (path == NULL)
@@ -171,7 +172,7 @@ static int write_identity(const struct bl_run *r, struct bl_error *err)
 static int start(struct bl_run *r, struct bl_error *err)
 {
     struct bl_setup *s = r->s;
-    if (bl_run_resume(r, err) < 0)
+    if (bl_run_resume(r, err) < 0 || bl_run_make_saver(r, err) < 0)
         return -1;
     r->saved = r->step;
     struct bl_batches batches = {
@@ -181,6 +182,7 @@ static int start(struct bl_run *r, struct bl_error *err)
         .vocab = s->info.vocab,
         .sequences = s->info.sequences,
         .available = s->train_info.sequences,
+        .origin = r->origin,
     };
     if (r->step < s->info.steps &&
         bl_prefetch_make(&batches, r->step + 1, s->info.steps, &r->prefetch, err) < 0)
@@ -303,21 +305,10 @@ static int directory_there(struct bl_run *r, struct bl_error *err)
     return r->process == 0 ? bl_rundir_check(&r->directory, err) : 0;
 }
 
-static int save(struct bl_run *r, struct bl_error *err)
-{
-    if (directory_there(r, err) < 0 || bl_run_compare(r, err) < 0)
-        return -1;
-    int rc = r->process == 0 ? bl_run_save(r, err) : 0;
-    if (bl_world_agree(r->world, rc, err) < 0)
-        return -1;
-    r->saved = r->step;
-    return 0;
-}
-
 /* Ends an unfinished run because of a signal; never twice with the same checkpoint. */
 static int stop(struct bl_run *r, int number, struct bl_error *err)
 {
-    if (r->step > r->saved && save(r, err) < 0)
+    if (r->step > 0 && (directory_there(r, err) < 0 || bl_run_save_last(r, err) < 0))
         return -1;
     if (r->step == 0)
         return bl_error_set(err, bl_stop_code(number),
@@ -337,7 +328,7 @@ static int no_data(struct bl_run *r, const struct bl_error *err)
     struct bl_error other = BL_ERROR_INIT;
     if (err != NULL && err->code == BL_EXIT_PEER)
         return -1;
-    if (r->step > r->saved && save(r, &other) < 0)
+    if (r->step > 0 && (directory_there(r, &other) < 0 || bl_run_save_last(r, &other) < 0))
         bl_log(BL_LOG_WARNING, "%s", other.text);
     return -1;
 }
@@ -365,9 +356,8 @@ static int loop(struct bl_run *r, struct bl_error *err)
         if (check_alarms(r, &names_checked, &alarm, err) < 0)
             return -1;
         bl_metrics_emit(r->metrics, r->step, r->directory.attempt);
-        if ((alarm.checkpoint || alarm.stop[0] != '\0' ||
-             falls(o->checkpoint_every, r->step, last)) &&
-            save(r, err) < 0)
+        if (directory_there(r, err) < 0 || bl_run_save(r, alarm.checkpoint, err) < 0 ||
+            ((alarm.stop[0] != '\0' || r->step == last) && bl_run_save_last(r, err) < 0))
             return alarm.stop[0] != '\0' ? bl_error_prefix(err, "%s", alarm.stop) : -1;
         if (alarm.stop[0] != '\0')
             return stopped_by_alarm(r, alarm.stop, err);
@@ -385,18 +375,20 @@ static void tell(struct bl_run *r, const struct bl_error *err)
         bl_world_abort(r->world, err->text);
 }
 
-int bl_run_train(struct bl_setup *s, struct bl_world *world, int fresh, struct bl_error *err)
+int bl_run_train(struct bl_setup *s, struct bl_world *world, const struct bl_start *how,
+                 struct bl_error *err)
 {
     struct bl_run r = {.s = s,
+                       .how = *how,
                        .world = world,
                        .process = bl_world_process(world),
                        .processes = bl_world_processes(world),
-                       .directory = {.folder = -1, .lock = -1}};
+                       .directory = {.folder = -1, .lock = -1, .claim = -1}};
     int rc = -1;
     if (bl_world_agree(world, run_make(&r, err), err) < 0)
         goto done;
     bl_stop_defer(1); /* what is written is written whole */
-    if (open_outputs(&r, fresh, err) < 0)
+    if (open_outputs(&r, err) < 0)
         goto done;
     bl_stop_defer(0);
     if (start(&r, err) < 0)
@@ -412,6 +404,8 @@ int bl_run_train(struct bl_setup *s, struct bl_world *world, int fresh, struct b
     }
     announce(&r);
     rc = loop(&r, err);
+    if (rc < 0)
+        bl_run_save_end(&r, err);
     bl_metrics_finish(r.metrics);
     if (rc == 0)
         bl_log(BL_LOG_INFO, "%s: complete", r.directory.path);

@@ -23,8 +23,17 @@ struct bl_process_news {
     int32_t stop;   /* 1: it cannot begin the next step */
 };
 
+/* Checkpoints on their way to the disk. */
+struct bl_run_saving {
+    struct bl_saver *saver;
+    uint64_t *parts; /* (processes + 1) elements of the arena: who writes what */
+    char *from;      /* the state that this run was forked from, or NULL */
+    uint64_t failed; /* saves */
+};
+
 struct bl_run {
     struct bl_setup *s;
+    struct bl_start how;
     struct bl_world *world; /* alone: one process */
     uint32_t process, processes;
     struct bl_rundir directory; /* process 0's; the others know its name, attempt and plan */
@@ -34,7 +43,8 @@ struct bl_run {
     struct bl_update_state *update;
     struct bl_metrics *metrics; /* without sinks elsewhere than in process 0 */
     struct bl_alarms *alarms;
-    json_t *changed; /* plugins that are not those of the checkpoint (attempts.h), or NULL */
+    json_t *notes; /* what is not as in the checkpoint: for attempts.h; NULL: nothing */
+    struct bl_run_saving saving;
     struct bl_sum *sum;
     struct bl_rows rows, eval_rows; /* rows: of all ranks, at their place */
 
@@ -57,7 +67,8 @@ struct bl_run {
 
     int64_t head;                  /* index of the output matrix */
     uint64_t step;                 /* updates done, skipped ones counted */
-    uint64_t saved;                /* step of the newest checkpoint; 0 = none */
+    uint64_t saved;                /* step of the newest checkpoint on disk; 0 = none */
+    uint64_t origin;               /* sample of the first step, modulo 2^64 */
     double waited;                 /* seconds for the batch */
     double seconds, peers;         /* of the last step: own work, waits for other processes */
     int signal;                    /* that ends the run, agreed by all processes; 0 = none */
@@ -68,16 +79,31 @@ struct bl_run {
 void bl_run_services(struct bl_run *r);
 int bl_run_tensor(void *context, uint64_t index, uint32_t which, struct bl_tensor *out);
 
-/* run_checkpoint.c */
-int bl_run_save(struct bl_run *r, struct bl_error *err);
-/* Loads the newest checkpoint, if there is one: weights, optimizer, plugin states, r->step. */
+/* run_checkpoint.c. Saves are collective over the processes. */
+int bl_run_make_saver(struct bl_run *r, struct bl_error *err);
+void bl_run_free_saver(struct bl_run *r); /* waits for its thread */
+/* After each step: looks after the save that is under way and begins the one that is due, also if
+ * `wanted`. A save that fails is a warning and counted. -1: the run is another attempt's by now, or
+ * its weights are not finite. */
+int bl_run_save(struct bl_run *r, int wanted, struct bl_error *err);
+/* Returns when the state after step r->step is on disk, -1 when it cannot be: before the run ends
+ * as planned, by a signal or an alarm. */
+int bl_run_save_last(struct bl_run *r, struct bl_error *err);
+/* Before the run ends with the error `err`: the save under way is finished. */
+void bl_run_save_end(struct bl_run *r, const struct bl_error *err);
+
+/* run_resume.c. Loads the newest good checkpoint of the run, or r->how.from when there are none:
+ * weights, optimizer, plugin states, r->step, r->origin. Those that are damaged are warned of. */
 int bl_run_resume(struct bl_run *r, struct bl_error *err);
 
-/* run_identity.c: refuses a checkpoint (in the folder `path`) of another plan; warns of plugins
- * whose file changed since, and notes them in r->changed. */
+/* run_identity.c: refuses a checkpoint (in the folder `path`) of another plan. */
 struct bl_checkpoint_reader;
-int bl_run_check_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader, const char *path,
-                      struct bl_error *err);
+int bl_run_check_plan(const struct bl_run *r, const struct bl_checkpoint_reader *reader,
+                      const char *path, struct bl_error *err);
+/* Logs in which keys the plan differs and which plugin files changed, and keeps it in r->notes.
+ * forked: the checkpoint is another run's. */
+int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader, int forked,
+                     struct bl_error *err);
 
 /* run_gradient.c. Arrays for it: before the first step. */
 int bl_run_make_gradient(struct bl_run *r, struct bl_error *err);

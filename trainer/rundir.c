@@ -57,8 +57,8 @@ static int compare_plan(const char *path, const char *text, struct bl_error *err
     int rc = bl_plan_compare(old, path, text, &difference, err);
     if (rc > 0)
         rc = bl_error_set(err, BL_EXIT_CHECKPOINT,
-                          "%s holds another plan: %s; give this run another run.name, or start "
-                          "over with --fresh",
+                          "%s holds another plan: %s; give this run another run.name, start over "
+                          "with --fresh, or go on under the new plan with --replan",
                           path, difference.text);
     else if (rc < 0 && err != NULL && err->code == BL_EXIT_USAGE)
         bl_error_set(err, BL_EXIT_CHECKPOINT,
@@ -84,8 +84,8 @@ static int claim_attempt(struct bl_rundir *d, struct bl_error *err)
         }
         int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
         if (fd >= 0) {
-            close(fd);
             free(path);
+            d->claim = fd;
             d->attempt = n;
             break;
         }
@@ -132,9 +132,26 @@ static int take_lock(struct bl_rundir *d, struct bl_error *err)
     return rc;
 }
 
-int bl_rundir_open(const struct bl_setup *s, int fresh, struct bl_rundir *out, struct bl_error *err)
+/* --fresh must not remove what --from needs. */
+static int check_from(const char *directory, const char *from, struct bl_error *err)
 {
-    struct bl_rundir d = {.path = strdup(s->directory), .folder = -1, .lock = -1};
+    char *run = realpath(directory, NULL), *state = realpath(from, NULL);
+    size_t n = run != NULL ? strlen(run) : 0;
+    int inside = run != NULL && state != NULL && strncmp(run, state, n) == 0 && state[n] == '/';
+    free(run);
+    free(state);
+    return inside
+               ? bl_error_set(err, BL_EXIT_USAGE,
+                              "--fresh removes %s, and --from %s is in it: give the fork another "
+                              "run.name",
+                              directory, from)
+               : 0;
+}
+
+int bl_rundir_open(const struct bl_setup *s, const struct bl_start *how, struct bl_rundir *out,
+                   struct bl_error *err)
+{
+    struct bl_rundir d = {.path = strdup(s->directory), .folder = -1, .lock = -1, .claim = -1};
     struct bl_text text = {0};
     char *config = bl_format("%s/config.cfg", s->directory);
     int rc = -1;
@@ -145,9 +162,11 @@ int bl_rundir_open(const struct bl_setup *s, int fresh, struct bl_rundir *out, s
     if (bl_setup_config_text(s, &text, err) < 0 || bl_plan_hash(text.text, &d.plan, err) < 0 ||
         bl_make_directories(d.path, err) < 0 || take_lock(&d, err) < 0)
         goto done;
-    if (fresh && remove_old(d.path, err) < 0)
+    if (how->fresh && ((how->from != NULL && check_from(d.path, how->from, err) < 0) ||
+                       remove_old(d.path, err) < 0))
         goto done;
-    if (compare_plan(config, text.text, err) < 0 || claim_attempt(&d, err) < 0)
+    d.planned = access(config, F_OK) == 0;
+    if ((!how->replan && compare_plan(config, text.text, err) < 0) || claim_attempt(&d, err) < 0)
         goto done;
     d.config = text.text;
     text = (struct bl_text){0};
@@ -186,13 +205,37 @@ int bl_rundir_check(const struct bl_rundir *d, struct bl_error *err)
         d->path, gone ? "removed or moved" : "replaced");
 }
 
+int bl_rundir_owns(const struct bl_rundir *d, struct bl_error *err)
+{
+    char *ours = bl_format("%s/attempts/%u", d->path, d->attempt);
+    char *next = bl_format("%s/attempts/%u", d->path, d->attempt + 1);
+    struct stat claimed, there;
+    int rc = bl_rundir_check(d, err);
+    if (rc == 0 && (ours == NULL || next == NULL))
+        rc = bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+    else if (rc == 0 && (access(next, F_OK) == 0 ||
+                         (stat(ours, &there) < 0 ? errno == ENOENT
+                                                 : fstat(d->claim, &claimed) == 0 &&
+                                                       (claimed.st_ino != there.st_ino ||
+                                                        claimed.st_dev != there.st_dev))))
+        rc = bl_error_set(err, BL_EXIT_FAILED,
+                          "%s: a newer start than this one, attempt %u, has taken the run over; "
+                          "this one ends and leaves everything as it is",
+                          d->path, d->attempt);
+    free(ours);
+    free(next);
+    return rc;
+}
+
 void bl_rundir_close(struct bl_rundir *d)
 {
+    if (d->claim >= 0)
+        close(d->claim);
     if (d->lock >= 0)
         close(d->lock);
     if (d->folder >= 0)
         close(d->folder);
     free(d->path);
     free(d->config);
-    *d = (struct bl_rundir){.folder = -1, .lock = -1};
+    *d = (struct bl_rundir){.folder = -1, .lock = -1, .claim = -1};
 }

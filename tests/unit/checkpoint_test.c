@@ -103,6 +103,16 @@ static void write_step(const char *directory, uint64_t step, float base, uint64_
         fail_msg("%s", err.text);
 }
 
+/* Into the tensors of a model: the first so many of each. */
+static int read_into(const struct bl_checkpoint_reader *r, struct model *m, size_t weights,
+                     size_t states, struct bl_error *err)
+{
+    const struct bl_checkpoint_tensors to = {m->weights, weights, states ? m->states : NULL, states,
+                                             NULL};
+
+    return bl_checkpoint_read(r, &to, err);
+}
+
 static struct bl_checkpoint_reader *open_good(const char *path)
 {
     struct bl_checkpoint_reader *r = NULL;
@@ -133,7 +143,7 @@ static void test_round_trip(void **state)
     r = open_good(in_folder("round/checkpoints/500"));
     info = bl_checkpoint_info(r);
     assert_memory_equal(info, &wanted.c.info, sizeof(*info));
-    if (bl_checkpoint_read(r, m.weights, 2, m.states, 4, &err) != 0)
+    if (read_into(r, &m, 2, 4, &err) != 0)
         fail_msg("%s", err.text);
     assert_memory_equal(m.a, wanted.a, sizeof(m.a));
     assert_memory_equal(m.b, wanted.b, sizeof(m.b));
@@ -161,7 +171,7 @@ static void refuses(struct model *m, size_t weights, size_t states, const char *
     struct bl_checkpoint_reader *r = open_good(in_folder("round/checkpoints/500"));
     struct bl_error err = BL_ERROR_INIT;
 
-    assert_int_equal(bl_checkpoint_read(r, m->weights, weights, m->states, states, &err), -1);
+    assert_int_equal(read_into(r, m, weights, states, &err), -1);
     assert_int_equal(err.code, BL_EXIT_CHECKPOINT);
     if (!strstr(err.text, word))
         fail_msg("\"%s\" does not have \"%s\"", err.text, word);
@@ -200,7 +210,7 @@ static void test_other_model(void **state)
     /* Weights alone, as another optimizer would want them. */
     make_model(&m, 0, 0.0f);
     r = open_good(in_folder("round/checkpoints/500"));
-    assert_int_equal(bl_checkpoint_read(r, m.weights, 2, NULL, 0, &err), 0);
+    assert_int_equal(read_into(r, &m, 2, 0, &err), 0);
     assert_true(m.a[0] == 1.25f);
     bl_checkpoint_close(r);
 }
@@ -343,7 +353,7 @@ static void test_replaces_a_step(void **state)
     assert_int_equal(count_entries(in_folder("again")), 1);
     make_model(&m, 0, 0.0f);
     r = open_good(in_folder("again/10"));
-    assert_int_equal(bl_checkpoint_read(r, m.weights, 2, m.states, 4, &err), 0);
+    assert_int_equal(read_into(r, &m, 2, 4, &err), 0);
     assert_true(m.a[0] == 5.0f);
     bl_checkpoint_close(r);
 }

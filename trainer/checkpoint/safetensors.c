@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <jansson.h>
+#include <xxhash.h>
 
 #include "base/random.h"
 #include "base/strings.h"
@@ -34,12 +35,13 @@ static int dtype_row(uint32_t dtype)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static int write_all(int fd, const void *bytes, uint64_t n)
+/* Hashes what it writes while that is in the cache. */
+static int write_all(int fd, XXH64_state_t *sum, const void *bytes, uint64_t n)
 {
     const char *from = bytes;
 
     while (n > 0) {
-        ssize_t wrote = write(fd, from, n < (1u << 30) ? n : 1u << 30);
+        ssize_t wrote = write(fd, from, n < (1u << 22) ? n : 1u << 22);
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0) {
@@ -47,6 +49,7 @@ static int write_all(int fd, const void *bytes, uint64_t n)
                 errno = ENOSPC;
             return -1;
         }
+        XXH64_update(sum, from, (size_t)wrote);
         from += wrote;
         n -= (uint64_t)wrote;
     }
@@ -161,16 +164,20 @@ done:
     return text;
 }
 
-int bl_safetensors_write(const char *path, const struct bl_tensor *tensors, size_t count,
-                         const char *const *metadata, struct bl_error *err)
+int bl_safetensors_write_sum(const char *path, const struct bl_tensor *tensors, size_t count,
+                             const char *const *metadata, uint64_t *checksum, struct bl_error *err)
 {
+    XXH64_state_t *sum = XXH64_createState();
     char *temporary = bl_format("%s.tmp", path), *header = NULL;
     unsigned char prefix[8];
     size_t length = 0;
     int fd = -1, created = 0, answer = -1;
 
-    if (!temporary)
-        return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
+    if (!temporary || !sum) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
+        goto done;
+    }
+    XXH64_reset(sum, 0);
     header = make_header(path, tensors, count, metadata, &length, err);
     if (!header)
         goto done;
@@ -182,10 +189,10 @@ int bl_safetensors_write(const char *path, const struct bl_tensor *tensors, size
     created = 1;
     for (int i = 0; i < 8; i++)
         prefix[i] = (unsigned char)((uint64_t)length >> (8 * i));
-    if (write_all(fd, prefix, 8) != 0 || write_all(fd, header, length) != 0)
+    if (write_all(fd, sum, prefix, 8) != 0 || write_all(fd, sum, header, length) != 0)
         goto failed;
     for (size_t i = 0; i < count; i++)
-        if (write_all(fd, tensors[i].data,
+        if (write_all(fd, sum, tensors[i].data,
                       tensors[i].count * dtypes[dtype_row(tensors[i].dtype)].bytes) != 0)
             goto failed;
     if (fsync(fd) != 0)
@@ -209,9 +216,20 @@ done:
         close(fd);
     if (created)
         unlink(temporary);
+    if (answer == 0)
+        *checksum = XXH64_digest(sum);
+    XXH64_freeState(sum);
     free(header);
     free(temporary);
     return answer;
+}
+
+int bl_safetensors_write(const char *path, const struct bl_tensor *tensors, size_t count,
+                         const char *const *metadata, struct bl_error *err)
+{
+    uint64_t checksum;
+
+    return bl_safetensors_write_sum(path, tensors, count, metadata, &checksum, err);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
