@@ -12,7 +12,8 @@ static inline int train_alone(struct bl_setup *s, int fresh, struct bl_error *er
         bl_setup_free(s);
         return -1;
     }
-    int rc = bl_run_train(s, world, fresh, err);
+    const struct bl_start how = {.fresh = fresh};
+    int rc = bl_run_train(s, world, &how, err);
     bl_world_free(world);
     return rc;
 }

@@ -92,6 +92,33 @@ static void test_differences(void **state)
           "guards[0].name is \"clip_norm\" there, \"other\" now");
 }
 
+/* Keys that only one of two programs knows make no other plan. */
+static void test_new_keys(void **state)
+{
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_text t = {0};
+    const char *text;
+    (void)state;
+    assert_int_equal(
+        bl_plan_compare(base, "base", with("seed = 1;", "seed = 1; later = 5;"), &t, &err), 0);
+    assert_int_equal(
+        bl_plan_compare(base, "base", with("guards =", "later = { x = 1; };\nguards ="), &t, &err),
+        0);
+    assert_int_equal(bl_plan_compare(base, "base", with("seed = 1; ", ""), &t, &err), 0);
+    assert_int_equal(bl_plan_compare("precision = { plugin = \"fp32\"; };", "base",
+                                     "precision = { plugin = \"fp32\"; wire = \"bf16\"; };", &t,
+                                     &err),
+                     1);
+    assert_string_equal(t.text, "precision.wire is absent there, \"bf16\" now");
+    bl_text_free(&t);
+    text = with("seed = 1; steps = 10;", "seed = 1; steps = 20; later = 5;");
+    assert_int_equal(bl_plan_differences(base, "base", text, &t, &err), 0);
+    assert_string_equal(t.text, "run.steps: 10 -> 20\nrun.later: absent -> 5\n");
+    bl_text_free(&t);
+    assert_int_equal(bl_plan_differences(base, "base", base, &t, &err), 0);
+    assert_null(t.text);
+}
+
 static void test_layout_of_the_text_does_not_matter(void **state)
 {
     (void)state;
@@ -113,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_free_keys),
         cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_new_keys),
         cmocka_unit_test(test_layout_of_the_text_does_not_matter),
         cmocka_unit_test(test_damaged_text),
     };

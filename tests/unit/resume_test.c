@@ -91,6 +91,7 @@ static void forget(json_t *root)
 {
     json_object_del(root, "plan");
     json_object_del(root, "loaded");
+    json_object_del(root, "config");
 }
 
 static void test_without_a_plan(void **state)
@@ -106,6 +107,17 @@ static void test_without_a_plan(void **state)
 static void other_plan(json_t *root)
 {
     json_object_set_new(root, "plan", json_string("0123456789abcdef"));
+    json_object_del(root, "config");
+}
+
+/* A program with fewer keys makes another hash of the same plan: config.cfg says that it is. */
+static void test_of_an_older_program(void **state)
+{
+    struct bl_error err;
+    (void)state;
+    half_a_run(other_plan);
+    assert_int_equal(train(0, &err), 0);
+    assert_int_equal(log_has("resuming from"), 1);
 }
 
 static void test_of_another_plan(void **state)
@@ -113,6 +125,7 @@ static void test_of_another_plan(void **state)
     struct bl_error err;
     (void)state;
     half_a_run(other_plan);
+    assert_int_equal(unlink("runs/r/config.cfg"), 0);
     assert_int_equal(train(0, &err), -1);
     assert_int_equal(err.code, BL_EXIT_CHECKPOINT);
     assert_non_null(strstr(err.text, "another plan (0123456789abcdef there"));
@@ -147,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_without_a_plan),
+        cmocka_unit_test(test_of_an_older_program),
         cmocka_unit_test(test_of_another_plan),
         cmocka_unit_test(test_no_checksums),
     };
