@@ -162,8 +162,11 @@ static int write_identity(const struct bl_run *r, struct bl_error *err)
     char *path = bl_format("%s/header.json", d->path);
     if (path == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+    json_t *first = bl_attempts_first(d->path, d->attempt);
     int rc = bl_header_write(r->s, r->backend, r->world, r->sum,
-                             bl_attempts_history(d->path, d->attempt), path, err);
+                             bl_attempts_history(d->path, d->attempt),
+                             json_object_get(first, "from"), path, err);
+    json_decref(first);
     free(path);
     return rc;
 }

@@ -73,13 +73,18 @@ static int refuse_plan(const struct bl_run *r, const struct bl_checkpoint_reader
                         (unsigned long long)r->directory.plan, advice);
 }
 
-/* The array r->notes.<key>; NULL: no memory, and the note is lost. */
-static json_t *note_list(struct bl_run *r, const char *key)
+/* Takes the value. Without memory the note is lost. */
+static void note(struct bl_run *r, const char *key, json_t *value)
 {
     if (r->notes == NULL)
         r->notes = json_object();
+    json_object_set_new(r->notes, key, value);
+}
+
+static json_t *note_list(struct bl_run *r, const char *key)
+{
     if (json_object_get(r->notes, key) == NULL)
-        json_object_set_new(r->notes, key, json_array());
+        note(r, key, json_array());
     return json_object_get(r->notes, key);
 }
 
@@ -145,7 +150,7 @@ static void note_differences(struct bl_run *r, char *lines)
     }
 }
 
-int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader, int forked,
+int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader, const char *from,
                      struct bl_error *err)
 {
     struct plugin_check c = {r, reader, NULL};
@@ -157,7 +162,7 @@ int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader
     if (there != NULL && bl_checkpoint_info(reader)->plan != r->directory.plan)
         rc =
             bl_plan_differences(there, "the checkpoint's config", r->directory.config, &lines, err);
-    else if (there == NULL && (forked || r->how.replan))
+    else if (there == NULL && (from != NULL || r->how.replan))
         bl_log(BL_LOG_WARNING, "the checkpoint does not say its plan, an older program wrote it: "
                                "what differs from this one is not known");
     if (rc == 0 && lines.text != NULL)
@@ -165,10 +170,12 @@ int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader
     bl_text_free(&lines);
     if (rc < 0)
         return -1;
-    if (forked && note_list(r, "replan") != NULL) {
-        json_object_set_new(r->notes, "from", json_string(r->how.from));
-        json_object_set_new(r->notes, "skip_samples",
-                            json_integer((json_int_t)r->how.skip_samples));
-    }
+    if (from != NULL)
+        note(r, "from",
+             json_pack("{s:s, s:I, s:s}", "state", from, "step",
+                       (json_int_t)bl_checkpoint_info(reader)->step, "checksum",
+                       bl_checkpoint_self(reader)));
+    if (r->how.skip_samples > 0)
+        note(r, "skip_samples", json_integer((json_int_t)r->how.skip_samples));
     return bl_attempts_each_plugin(r->s, note_change, &c);
 }
