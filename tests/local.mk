@@ -8,7 +8,7 @@ include %D%/abi/local.mk
 include %D%/fuzz/local.mk
 
 shell_tests = %D%/shell/alarms.t %D%/shell/bad_input.t %D%/shell/bits.t %D%/shell/check.t \
-    %D%/shell/commands.t %D%/shell/data.t %D%/shell/docs.t %D%/shell/identity.t %D%/shell/pack.t \
+    %D%/shell/commands.t %D%/shell/data.t %D%/shell/docs.t %D%/shell/fork.t %D%/shell/identity.t %D%/shell/pack.t \
     %D%/shell/plugin.t %D%/shell/pure_bf16.t %D%/shell/report.t %D%/shell/robust.t
 # What takes minutes: make check-long
 long_tests = tests/shell/long.t tests/fuzz/fuzz_long.sh
