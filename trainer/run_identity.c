@@ -47,6 +47,11 @@ static int refuse_plan(const struct bl_run *r, const struct bl_checkpoint_reader
     static const char advice[] = "give this run another run.name, start over with --fresh, or go "
                                  "on under the new plan with --replan";
     struct plugin_check c = {NULL, reader, NULL};
+    if (bl_checkpoint_info(reader)->plan == 0)
+        return bl_error_set(err, BL_EXIT_CHECKPOINT,
+                            "%s does not say which plan it belongs to, and there is no config.cfg "
+                            "that does; %s",
+                            path, advice);
     for (size_t i = 0; i < bl_checkpoint_loaded_count(reader); i++) {
         const char *key = bl_checkpoint_loaded(reader, i)->key;
         if (strncmp(key, "sink.", 5) != 0 && !bl_attempts_each_plugin(r->s, is_key, &key))
@@ -128,12 +133,12 @@ int bl_run_check_plan(const struct bl_run *r, const struct bl_checkpoint_reader 
     }
     /* An older program wrote it, and its plans had other keys: where config.cfg is there, that was
      * compared key by key. */
-    if (plan != 0 && !r->directory.planned)
+    if (!r->directory.planned)
         return refuse_plan(r, reader, path, NULL, err);
     if (plan == 0)
         bl_log(BL_LOG_WARNING,
                "%s does not say which plan it belongs to, an older program wrote it; it is taken "
-               "for this one",
+               "for this one, as config.cfg says",
                path);
     return 0;
 }

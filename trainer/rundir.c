@@ -289,12 +289,18 @@ int bl_rundir_owns(const struct bl_rundir *d, struct bl_error *err)
     if (folder == NULL || ours == NULL) {
         rc = bl_error_set(err, BL_EXIT_FAILED, "out of memory");
     } else {
+        static const char over[] = "ends here and leaves everything as it is";
         int64_t newest = newest_attempt(folder); /* -1: not known now */
-        if (newest > d->attempt || !is_our_claim(d, ours))
+        if (newest > d->attempt)
+            rc = bl_error_set(
+                err, BL_EXIT_FAILED,
+                "%s: attempt %u %s: a later start, attempt %lld, has taken the run over", d->path,
+                d->attempt, over, (long long)newest);
+        else if (!is_our_claim(d, ours))
             rc = bl_error_set(err, BL_EXIT_FAILED,
-                              "%s: attempt %u ends here and leaves everything as it is: a later "
-                              "start, attempt %lld, has taken the run over",
-                              d->path, d->attempt, (long long)newest);
+                              "%s: attempt %u %s: its attempts/%u was removed, as a start with "
+                              "--fresh does",
+                              d->path, d->attempt, over, d->attempt);
     }
     free(ours);
     free(folder);

@@ -33,7 +33,7 @@ refused() {
     test "$(grep -c '^ballast: ' "$name.out")" -eq 1 && test_cmp before after
 }
 # state NAME STEP KEY: a value of state.json
-state() { sed -n "s/^  \"$3\": \"*\([^\",]*\)\"*,*$/\1/p" "runs/$1/checkpoints/$2/state.json"; }
+state() { sed -n "s/^ *\"$3\": \"*\([^\",]*\)\"*,*$/\1/p" "runs/$1/checkpoints/$2/state.json"; }
 # loss NAME STEP
 loss() { sed -n "s/.*\"step\":$2,.*\"loss\/ce\":\([-0-9.e]*\).*/\1/p" "runs/$1/metrics.jsonl" | tail -n 1; }
 
@@ -41,11 +41,11 @@ test_expect_success 'a whole run to compare with' 'train whole run.checkpoint_ev
 
 test_expect_success '--replan: refused without, every difference in log.txt and the attempt, config.cfg and later checkpoints follow' '
     stopped replan &&
-    refused 5 replan "optimizer.lr is 0.01 there, 0.002 now.*--replan" run.steps=8 optimizer.lr=2e-3 &&
+    refused 5 replan "run.steps is 6 there, 8 now.*--replan" run.steps=8 optimizer.lr=2e-3 &&
     begin replan --replan run.steps=8 optimizer.lr=2e-3 "guards[0].max=2.0" &&
     for line in "run.steps: 6 -> 8" "optimizer.lr: 0.01 -> 0.002" "guards\[0\].max: 1.0 -> 2.0"; do
         grep "replan: $line\$" runs/replan/log.txt && grep "\"$line\"" runs/replan/attempts/2 || return 1; done &&
-    test "$(grep -c "replan: " runs/replan/log.txt)" -eq 3 &&
+    test "$(grep -c " info replan: " runs/replan/log.txt)" -eq 3 &&
     test "$(state replan 8 step)" -eq 8 && test "$(state replan 8 plan)" != "$(state replan 3 plan)" &&
     grep "lr = 0.002;" runs/replan/config.cfg && begin replan run.steps=8 optimizer.lr=2e-3 "guards[0].max=2.0" && grep complete replan.out &&
     refused 5 replan "holds another plan" &&
@@ -101,8 +101,8 @@ test_expect_success '--from under another config: differences logged, the new pl
     refused 5 other "holds another plan" --from runs/whole/checkpoints/3'
 
 test_expect_success '--from is refused: other shapes, too few steps, no state, a run that began elsewhere' '
-    refused 5 shape "blocks.0.*\[.*\]" --from runs/whole/checkpoints/3 model.width=16 &&
-    refused 5 layers "blocks.2" --from runs/whole/checkpoints/3 model.layers=3 &&
+    refused 5 shape "tensor embed.weight.master is (61, 32), this model needs (61, 16)" --from runs/whole/checkpoints/3 model.width=16 &&
+    refused 5 layers "no tensor layers.2.norm1.weight.master, which this model has" --from runs/whole/checkpoints/3 model.layers=3 &&
     refused 2 few "checkpoints/3 is the state after step 3, and run.steps = 3 leaves nothing to do" --from runs/whole/checkpoints/3 run.steps=3 &&
     refused 5 none "runs/whole/checkpoints/4/state.json" --from runs/whole/checkpoints/4 &&
     refused 5 whole "forked from nowhere, not from runs/whole/checkpoints/3" --from runs/whole/checkpoints/3 &&
@@ -119,11 +119,11 @@ test_expect_success 'a run that was killed before its first checkpoint belongs t
     refused 5 plain "started from nothing, not from runs/whole/checkpoints/3" --from runs/whole/checkpoints/3'
 
 test_expect_success 'a plugin that comes or goes: a warning with --from, an error without' '
-    spike="guards=({plugin=\"spike_skip\"},{plugin=\"clip_norm\";max=1.0})" &&
-    begin added --from runs/whole/checkpoints/3 "$spike" && grep "warning: the checkpoint has no state of guard.spike_skip, which starts without" added.out &&
-    train spiky "$spike" run.checkpoint_every=3 &&
-    begin dropped --from runs/spiky/checkpoints/3 && grep "warning: the checkpoint.s state of guard.spike_skip is left out" dropped.out &&
-    refused 5 whole "guards is a list of 1 there, a list of 2 now" "$spike"'
+    second="guards=({plugin=\"clip_norm\";max=1.0},{plugin=\"clip_update_norm\"})" &&
+    begin added --from runs/whole/checkpoints/3 "$second" && grep "warning: the checkpoint has no state of guard.clip_update_norm, which starts without" added.out &&
+    train both "$second" run.checkpoint_every=3 &&
+    begin dropped --from runs/both/checkpoints/3 && grep "warning: the checkpoint.s state of guard.clip_update_norm is left out" dropped.out &&
+    refused 5 whole "guards is a list of 1 there, a list of 2 now" "$second"'
 
 test_expect_success '--skip-samples: the data moves on once in a fork, at every start of a resume that asks, and stays there' '
     begin quarter --from runs/still/checkpoints/3 $still batch.sequences=4 run.steps=8 && begin skip --from runs/still/checkpoints/3 --skip-samples 4 $still batch.sequences=4 run.steps=6 &&
@@ -155,8 +155,13 @@ test_expect_success 'two processes: forks and replans as one does, refusals on b
     two pair --from runs/emulated/checkpoints/3 run.checkpoint_every=5 && grep "\"checksum\": \"$(state emulated 3 self)\"" runs/pair/header.json &&
     "$BALLAST" weights runs/pair/checkpoints/6 runs/emulated/checkpoints/6 && test "$(wc -l <runs/pair/metrics.jsonl)" -eq 3 &&
     ls runs/pair/attempts >before && test_expect_code 5 two pair optimizer.lr=1e-3 && grep "holds another plan" pair.0.out && ls runs/pair/attempts >after && test_cmp before after &&
-    test_expect_code 5 two wide --from runs/emulated/checkpoints/3 model.width=16 && grep "blocks.0" wide.0.out && test -z "$(ls runs/wide/attempts)" &&
+    test_expect_code 5 two wide --from runs/emulated/checkpoints/3 model.width=16 && grep "tensor embed.weight.master is" wide.0.out && test -z "$(ls runs/wide/attempts)" &&
     two pair --replan --skip-samples 8 run.steps=7 && test "$(state pair 7 sample)" -eq 64 && grep "replan: run.steps: 6 -> 7" runs/pair/log.txt'
+
+rows() { test "$(wc -l <"runs/$1/metrics.jsonl" 2>/dev/null)" -gt 3; }
+test_expect_success 'two processes end together when another start took the run over' '
+    { two gone run.steps=1000000 run.checkpoint_every=50 "monitors=()" & pid=$!; } && await rows gone && : >runs/gone/attempts/2 &&
+    test_expect_code 1 wait $pid && grep "runs/gone: attempt 1 ends here" gone.0.out && grep "process 0" gone.1.out'
 
 # ---- attempts -----------------------------------------------------------------------------------
 
@@ -165,15 +170,19 @@ test_expect_success 'a start that was cut off: what it left of config.cfg and he
     : >runs/cut/attempts/7 && begin cut && same whole cut && test ! -e runs/cut/config.cfg.tmp-123-0 && test ! -e runs/cut/header.json.tmp-9-1 &&
     test -e runs/cut/config.cfg.mine && test -s runs/cut/attempts/8 && ! grep "\"attempt\": 3" runs/cut/header.json'
 
-rows() { test "$(wc -l <"runs/$1/metrics.jsonl" 2>/dev/null)" -gt 3; }
 test_expect_success 'a run that another start took over ends by itself, without a checkpoint or a signal' '
     { begin zombie run.steps=1000000 "monitors=()" & pid=$!; } && await rows zombie && : >runs/zombie/attempts/5 &&
     test_expect_code 1 wait $pid && grep "runs/zombie: attempt 1 ends here .* a later start, attempt 5, has taken the run over" zombie.out &&
     test ! -e runs/zombie/checkpoints/1 && wc -l <runs/zombie/metrics.jsonl >count'
 
 test_expect_success 'and before it publishes a checkpoint' '
-    { begin late run.steps=1000000 run.checkpoint_every=7 "monitors=()" & pid=$!; } && await test -d runs/late/checkpoints/7 && : >runs/late/attempts/2 &&
+    { begin late run.steps=1000000 run.checkpoint_every=7 "monitors=()" & pid=$!; } && await test -s runs/late/attempts/1 && : >runs/late/attempts/2 &&
     test_expect_code 1 wait $pid && grep "attempt 1 ends here" late.out && test ! -s runs/late/attempts/2'
+
+test_expect_success 'an attempt that was removed or replaced is over too: --fresh begins to count again' '
+    { begin fresh run.steps=1000000 run.checkpoint_every=7 "monitors=()" & pid=$!; } && await test -s runs/fresh/attempts/1 &&
+    rm runs/fresh/attempts/1 && : >runs/fresh/attempts/1 &&
+    test_expect_code 1 wait $pid && grep "attempt 1 ends here .*: its attempts/1 was removed" fresh.out && test ! -s runs/fresh/attempts/1'
 
 test_expect_success 'a signal at a run that was taken over writes no checkpoint' '
     { begin taken run.steps=1000000 "monitors=()" & pid=$!; } && await rows taken && : >runs/taken/attempts/2 && kill -TERM "$(sed -n "s/.*\"pid\": \([0-9]*\).*/\1/p" runs/taken/attempts/1)" &&
