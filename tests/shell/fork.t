@@ -161,7 +161,7 @@ test_expect_success 'two processes: forks and replans as one does, refusals on b
 rows() { test "$(wc -l <"runs/$1/metrics.jsonl" 2>/dev/null)" -gt 3; }
 test_expect_success 'two processes end together when another start took the run over' '
     { two gone run.steps=1000000 run.checkpoint_every=50 "monitors=()" & pid=$!; } && await rows gone && : >runs/gone/attempts/2 &&
-    test_expect_code 1 wait $pid && grep "runs/gone: attempt 1 ends here" gone.0.out && grep "process 0" gone.1.out'
+    test_expect_code 1 wait $pid && grep "runs/gone: attempt 1 ends here" gone.0.out && grep "attempt 1 ends here" gone.1.out'
 
 # ---- attempts -----------------------------------------------------------------------------------
 
