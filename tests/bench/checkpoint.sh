@@ -14,8 +14,8 @@ cd "$folder"
 
 cat >bench.cfg <<'C'
 run = { name = "bench"; steps = 9; checkpoint_every = 3; keep = 1; };
-model = { layers = 6; width = 512; heads = 8; context = 128; vocab = 32768; tied = true; };
-data = { source = "synthetic"; vocab = 32768; };
+model = { layers = 4; width = 256; heads = 8; context = 128; vocab = 8192; tied = true; };
+data = { source = "synthetic"; vocab = 8192; };
 batch = { sequences = 8; micro = 4; };
 optimizer = { plugin = "adamw"; lr = 1e-4; };
 monitors = ( ); sinks = ( { plugin = "jsonl"; } );
