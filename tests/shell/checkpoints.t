@@ -33,8 +33,8 @@ fi
 # until NAME STEP COPY: a copy of a run as it was after STEP.
 until_step() {
     rm -rf "runs/$3" && cp -r "runs/$1" "runs/$3" &&
-        for step in $(ls "runs/$3/checkpoints"); do
-            test "$step" -le "$2" || rm -r "runs/$3/checkpoints/$step"
+        for step in "runs/$3/checkpoints"/[0-9]*; do
+            test "${step##*/}" -le "$2" || rm -r "$step"
         done
 }
 equal() { # NAME NAME [STEP]
