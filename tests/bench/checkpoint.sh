@@ -13,7 +13,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
 cat >bench.cfg <<'C'
-run = { name = "bench"; steps = 9; checkpoint_every = 3; keep = 1; };
+run = { name = "bench"; steps = 9; checkpoint_every = 3; keep = 1; eval_tokens = 128; };
 model = { layers = 4; width = 256; heads = 8; context = 128; vocab = 8192; tied = true; };
 data = { source = "synthetic"; vocab = 8192; };
 batch = { sequences = 8; micro = 4; };
