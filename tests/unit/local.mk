@@ -13,6 +13,7 @@ include %D%/presets.mk
 include %D%/prefetch.mk
 include %D%/pure_bf16.mk
 include %D%/ranks.mk
+include %D%/saver.mk
 include %D%/setup.mk
 include %D%/shards.mk
 include %D%/sum.mk
