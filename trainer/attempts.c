@@ -104,28 +104,44 @@ int bl_attempts_write(const char *path, uint32_t attempt, const struct bl_setup 
     return rc;
 }
 
+/* Of a file that cannot be read, its number; NULL when there is none. */
 static json_t *read_attempt(const char *path, uint32_t attempt)
 {
     char *file = bl_format("%s/attempts/%u", path, attempt), *text = NULL;
     size_t n = 0;
     json_t *j = NULL;
-    if (file && bl_read_file(file, ATTEMPT_BYTES, &text, &n, NULL) == 0)
+    int gone = file != NULL && access(file, F_OK) < 0 && errno == ENOENT;
+    if (file && !gone && bl_read_file(file, ATTEMPT_BYTES, &text, &n, NULL) == 0)
         j = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
     free(text);
     free(file);
-    if (!json_is_object(j)) {
-        json_decref(j);
-        return json_pack("{s:i}", "attempt", (int)attempt);
-    }
-    json_object_del(j, "plugins");
-    return j;
+    if (json_is_object(j) || gone)
+        return j;
+    json_decref(j);
+    return json_pack("{s:i}", "attempt", (int)attempt);
 }
 
 json_t *bl_attempts_history(const char *path, uint32_t attempt)
 {
     uint32_t first = attempt > BL_ATTEMPTS_KEPT ? attempt - BL_ATTEMPTS_KEPT + 1 : 1;
     json_t *all = json_array();
-    for (uint32_t n = first; all && n <= attempt; n++)
-        json_array_append_new(all, read_attempt(path, n));
+    for (uint32_t n = first; all && n <= attempt; n++) {
+        json_t *one = read_attempt(path, n);
+        if (one != NULL)
+            json_object_del(one, "plugins");
+        if (one != NULL)
+            json_array_append_new(all, one);
+    }
     return all;
+}
+
+json_t *bl_attempts_first(const char *path, uint32_t attempt)
+{
+    for (uint32_t n = 1; n <= attempt; n++) {
+        json_t *one = read_attempt(path, n);
+        if (json_object_get(one, "started") != NULL)
+            return one;
+        json_decref(one);
+    }
+    return NULL;
 }

@@ -38,28 +38,30 @@ static int train(const char *path, int overrides, char **override, const struct 
 }
 
 static const char usage[] =
-    "usage: ballast train [--fresh] [--replan] [--from STATE [--skip-samples N]] CONFIG "
+    "usage: ballast train [--fresh] [--replan] [--from STATE] [--skip-samples N] CONFIG "
     "[KEY=VALUE...]";
 
 static void help(void)
 {
-    printf("%s\n\n"
-           "Trains what CONFIG says in <run.dir>/<run.name>. A run that has a checkpoint goes on\n"
-           "from the newest good one. Overrides are written like the config:\n"
-           "optimizer.lr=3e-3 run.seed=7 regularizers[0].coefficient=1e-3\n\n"
-           "  --fresh           remove what is there and start over\n"
-           "  --replan          go on although the plan, the ranks or the micro-batch changed;\n"
-           "                    every difference is logged\n"
-           "  --from STATE      start a new run from STATE, the folder of a checkpoint or of a\n"
-           "                    ring state of any run; the same command goes on with the new run\n"
-           "  --skip-samples N  with --from: leave the next N sequences of the data out\n\n"
-           "SIGTERM and SIGUSR1 end it after the current step with a checkpoint (exit 75), SIGINT "
-           "too\n"
-           "(exit 130) and at once when it comes twice. Before the first step there is nothing to "
-           "save:\n"
-           "they end it at once. A run whose directory is removed, moved or replaced ends with "
-           "1.\n",
-           usage);
+    printf(
+        "%s\n\n"
+        "Trains what CONFIG says in <run.dir>/<run.name>. A run that has a checkpoint goes on\n"
+        "from the newest good one. Overrides are written like the config:\n"
+        "optimizer.lr=3e-3 run.seed=7 regularizers[0].coefficient=1e-3\n\n"
+        "  --fresh           remove what is there and start over\n"
+        "  --replan          go on although the plan, the ranks or the micro-batch changed;\n"
+        "                    every difference is logged\n"
+        "  --from STATE      start a new run from STATE, the folder of a checkpoint or of a\n"
+        "                    ring state of any run; the same command goes on with the new run\n"
+        "  --skip-samples N  leave the next N sequences of the data out; with --from once, when\n"
+        "                    the new run begins, else at every start that is given it\n\n"
+        "SIGTERM and SIGUSR1 end it after the current step with a checkpoint (exit 75), SIGINT "
+        "too\n"
+        "(exit 130) and at once when it comes twice. Before the first step there is nothing to "
+        "save:\n"
+        "they end it at once. A run whose directory is removed, moved or replaced ends with "
+        "1.\n",
+        usage);
 }
 
 /* The value after option i, which is taken out of the arguments. */
@@ -99,10 +101,6 @@ static int parse(int argc, char **argv, struct bl_start *how, struct bl_error *e
     if (skip != NULL && (bl_parse_int(skip, &samples) < 0 || samples < 0))
         return bl_error_set(err, BL_EXIT_USAGE,
                             "train: --skip-samples %s: a number of sequences is due", skip);
-    if (skip != NULL && how->from == NULL)
-        return bl_error_set(err, BL_EXIT_USAGE,
-                            "train: --skip-samples needs --from: a run that is started again by "
-                            "the same command would leave out more each time");
     how->skip_samples = (uint64_t)samples;
     return n;
 }

@@ -139,7 +139,7 @@ static json_t *world_json(const struct bl_setup *s, const struct bl_world *world
 
 int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend,
                     const struct bl_world *world, const struct bl_sum *sum, json_t *attempts,
-                    const char *path, struct bl_error *err)
+                    json_t *fork, const char *path, struct bl_error *err)
 {
     struct bl_text order = {0};
     static const char *const conventions[] = {"next", "inclusive", "current", "tenth"};
@@ -181,6 +181,8 @@ int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend,
     json_object_set_new(j, "decay_groups", decay_groups_json(s));
     json_object_set_new(j, "plugins", plugins_json(s));
     json_object_set_new(j, "alarms", alarms_json(s->config));
+    if (fork != NULL)
+        json_object_set(j, "forked_from", fork);
     json_object_set_new(j, "attempts", attempts);
     char *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(j);

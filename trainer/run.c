@@ -151,6 +151,20 @@ static int open_outputs(struct bl_run *r, struct bl_error *err)
     return bl_world_agree(r->world, rc, err);
 }
 
+static int write_header(const struct bl_run *r, struct bl_error *err)
+{
+    const struct bl_rundir *d = &r->directory;
+    char *path = bl_format("%s/header.json", d->path);
+    json_t *first = bl_attempts_first(d->path, d->attempt);
+    int rc = path == NULL ? bl_error_set(err, BL_EXIT_FAILED, "out of memory")
+                          : bl_header_write(r->s, r->backend, r->world, r->sum,
+                                            bl_attempts_history(d->path, d->attempt),
+                                            json_object_get(first, "from"), path, err);
+    json_decref(first);
+    free(path);
+    return rc;
+}
+
 /* config.cfg, this attempt's file, header.json. */
 static int write_identity(const struct bl_run *r, struct bl_error *err)
 {
@@ -158,15 +172,12 @@ static int write_identity(const struct bl_run *r, struct bl_error *err)
     if (r->process > 0)
         return 0;
     if (bl_rundir_keep_config(d, err) < 0 ||
-        bl_attempts_write(d->path, d->attempt, r->s, r->step, r->notes, err) < 0)
+        bl_attempts_write(d->path, d->attempt, r->s, r->step, r->notes, err) < 0 ||
+        write_header(r, err) < 0) {
+        bl_rundir_owns(d, err); /* a later start removes what this one writes: the better reason */
         return -1;
-    char *path = bl_format("%s/header.json", d->path);
-    if (path == NULL)
-        return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    int rc = bl_header_write(r->s, r->backend, r->world, r->sum,
-                             bl_attempts_history(d->path, d->attempt), path, err);
-    free(path);
-    return rc;
+    }
+    return 0;
 }
 
 /* Fresh weights, or those of the newest checkpoint; meanwhile the first batch is read. */

@@ -10,7 +10,7 @@ struct bl_start {
     int fresh;  /* removes what is in the run directory */
     int replan; /* a checkpoint of another plan, or layout, is taken; differences are logged */
     const char *from; /* checkpoint folder of any run: a run without checkpoints starts from it */
-    uint64_t skip_samples; /* with `from`: the data goes on so many sequences later */
+    uint64_t skip_samples; /* the data goes on so many sequences later than the checkpoint says */
 };
 
 /* Collective over the processes of `world`. Trains as `s` says and frees it, resuming from the

@@ -47,6 +47,11 @@ static int refuse_plan(const struct bl_run *r, const struct bl_checkpoint_reader
     static const char advice[] = "give this run another run.name, start over with --fresh, or go "
                                  "on under the new plan with --replan";
     struct plugin_check c = {NULL, reader, NULL};
+    if (bl_checkpoint_info(reader)->plan == 0)
+        return bl_error_set(err, BL_EXIT_CHECKPOINT,
+                            "%s does not say which plan it belongs to, and there is no config.cfg "
+                            "that does; %s",
+                            path, advice);
     for (size_t i = 0; i < bl_checkpoint_loaded_count(reader); i++) {
         const char *key = bl_checkpoint_loaded(reader, i)->key;
         if (strncmp(key, "sink.", 5) != 0 && !bl_attempts_each_plugin(r->s, is_key, &key))
@@ -73,13 +78,18 @@ static int refuse_plan(const struct bl_run *r, const struct bl_checkpoint_reader
                         (unsigned long long)r->directory.plan, advice);
 }
 
-/* The array r->notes.<key>; NULL: no memory, and the note is lost. */
-static json_t *note_list(struct bl_run *r, const char *key)
+/* Takes the value. Without memory the note is lost. */
+static void note(struct bl_run *r, const char *key, json_t *value)
 {
     if (r->notes == NULL)
         r->notes = json_object();
+    json_object_set_new(r->notes, key, value);
+}
+
+static json_t *note_list(struct bl_run *r, const char *key)
+{
     if (json_object_get(r->notes, key) == NULL)
-        json_object_set_new(r->notes, key, json_array());
+        note(r, key, json_array());
     return json_object_get(r->notes, key);
 }
 
@@ -123,12 +133,12 @@ int bl_run_check_plan(const struct bl_run *r, const struct bl_checkpoint_reader 
     }
     /* An older program wrote it, and its plans had other keys: where config.cfg is there, that was
      * compared key by key. */
-    if (plan != 0 && !r->directory.planned)
+    if (!r->directory.planned)
         return refuse_plan(r, reader, path, NULL, err);
     if (plan == 0)
         bl_log(BL_LOG_WARNING,
                "%s does not say which plan it belongs to, an older program wrote it; it is taken "
-               "for this one",
+               "for this one, as config.cfg says",
                path);
     return 0;
 }
@@ -145,7 +155,7 @@ static void note_differences(struct bl_run *r, char *lines)
     }
 }
 
-int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader, int forked,
+int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader, const char *from,
                      struct bl_error *err)
 {
     struct plugin_check c = {r, reader, NULL};
@@ -157,7 +167,7 @@ int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader
     if (there != NULL && bl_checkpoint_info(reader)->plan != r->directory.plan)
         rc =
             bl_plan_differences(there, "the checkpoint's config", r->directory.config, &lines, err);
-    else if (there == NULL && (forked || r->how.replan))
+    else if (there == NULL && (from != NULL || r->how.replan))
         bl_log(BL_LOG_WARNING, "the checkpoint does not say its plan, an older program wrote it: "
                                "what differs from this one is not known");
     if (rc == 0 && lines.text != NULL)
@@ -165,10 +175,12 @@ int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader
     bl_text_free(&lines);
     if (rc < 0)
         return -1;
-    if (forked && note_list(r, "replan") != NULL) {
-        json_object_set_new(r->notes, "from", json_string(r->how.from));
-        json_object_set_new(r->notes, "skip_samples",
-                            json_integer((json_int_t)r->how.skip_samples));
-    }
+    if (from != NULL)
+        note(r, "from",
+             json_pack("{s:s, s:I, s:s}", "state", from, "step",
+                       (json_int_t)bl_checkpoint_info(reader)->step, "checksum",
+                       bl_checkpoint_self(reader)));
+    if (r->how.skip_samples > 0)
+        note(r, "skip_samples", json_integer((json_int_t)r->how.skip_samples));
     return bl_attempts_each_plugin(r->s, note_change, &c);
 }

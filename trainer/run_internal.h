@@ -105,8 +105,8 @@ struct bl_checkpoint_reader;
 int bl_run_check_plan(const struct bl_run *r, const struct bl_checkpoint_reader *reader,
                       const char *path, struct bl_error *err);
 /* Logs in which keys the plan differs and which plugin files changed, and keeps it in r->notes.
- * forked: the checkpoint is another run's. */
-int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader, int forked,
+ * from: the folder of the checkpoint when it is another run's; NULL: it is this one's. */
+int bl_run_note_plan(struct bl_run *r, const struct bl_checkpoint_reader *reader, const char *from,
                      struct bl_error *err);
 
 /* run_gradient.c. Arrays for it: before the first step. */

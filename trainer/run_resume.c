@@ -235,6 +235,32 @@ static int check_fork(const struct bl_run *r, const char *path,
                                path, from != NULL ? from : "nowhere", r->how.from);
 }
 
+/* A run without checkpoints: its earlier starts, which were killed before the first one, must have
+ * begun where this one does. */
+static int check_beginning(const struct bl_run *r, struct bl_error *err)
+{
+    const struct bl_rundir *d = &r->directory;
+    json_t *first = bl_attempts_first(d->path, d->attempt);
+    const char *from = json_string_value(json_object_get(json_object_get(first, "from"), "state"));
+    char *wanted = r->how.from != NULL ? canonical(r->how.from) : NULL;
+    int rc = 0;
+    if (first == NULL)
+        rc = 0;
+    else if (wanted == NULL && from != NULL)
+        rc = bl_error_set(err, BL_EXIT_CHECKPOINT,
+                          "%s was forked from %s and has no checkpoint of its own yet: give --from "
+                          "again, or start over with --fresh",
+                          d->path, from);
+    else if (wanted != NULL && (from == NULL || strcmp(from, wanted) != 0))
+        rc = bl_error_set(err, BL_EXIT_CHECKPOINT,
+                          "%s is a run that started from %s, not from %s: give the fork another "
+                          "run.name, or start over with --fresh",
+                          d->path, from != NULL ? from : "nothing", r->how.from);
+    free(wanted);
+    json_decref(first);
+    return rc;
+}
+
 static int find(struct bl_run *r, struct choice *out, struct bl_checkpoint_reader **reader,
                 struct bl_error *err)
 {
@@ -253,8 +279,14 @@ static int find(struct bl_run *r, struct choice *out, struct bl_checkpoint_reade
         goto done;
     if (count > 0)
         rc = find_own(r, folder, steps, count, out, reader, err);
+    else if (check_beginning(r, err) < 0)
+        rc = -1;
     else if (r->how.from == NULL)
-        rc = 0;
+        rc = r->how.skip_samples == 0
+                 ? 0
+                 : bl_error_set(err, BL_EXIT_USAGE,
+                                "%s: --skip-samples moves a run on, and there is no checkpoint yet",
+                                r->directory.path);
     else
         rc = examine(r, r->how.from, UINT64_MAX, 1, reader, err) == GOOD
                  ? choose(out, r->how.from, 1, err)
@@ -285,16 +317,21 @@ static int keep_fork(struct bl_run *r, const struct choice *c,
 static int take_position(struct bl_run *r, const struct choice *c,
                          const struct bl_checkpoint_info *i, struct bl_error *err)
 {
-    uint64_t skip = c->forked ? r->how.skip_samples : 0;
-    if (skip > INT64_MAX - i->sample)
+    uint64_t steps = r->s->info.steps, sample = i->sample + r->how.skip_samples;
+    if (sample > INT64_MAX)
         return bl_error_set(err, BL_EXIT_USAGE, "--skip-samples %llu: beyond 2^63 samples",
-                            (unsigned long long)skip);
+                            (unsigned long long)r->how.skip_samples);
+    if (i->step > steps || (i->step == steps && c->forked))
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "%s is the state after step %llu, and run.steps = %llu leaves nothing "
+                            "to do: raise run.steps",
+                            c->path, (unsigned long long)i->step, (unsigned long long)steps);
     r->step = i->step;
-    r->origin = i->sample + skip - i->step * r->s->info.sequences;
+    r->origin = sample - i->step * r->s->info.sequences;
     bl_update_set_steps(r->update, i->updates);
-    if (skip > 0)
+    if (r->how.skip_samples > 0)
         bl_log(BL_LOG_INFO, "the data goes on at sample %llu instead of %llu",
-               (unsigned long long)(i->sample + skip), (unsigned long long)i->sample);
+               (unsigned long long)sample, (unsigned long long)i->sample);
     return 0;
 }
 
@@ -309,8 +346,7 @@ static int load(struct bl_run *r, const struct choice *c, struct bl_checkpoint_r
     struct bl_checkpoint_tensors to = states_of(&v);
     if (bl_checkpoint_read(reader, &to, err) < 0 || check_no_orphans(r, &context, err) < 0 ||
         bl_run_each_instance(r, load_instance, &context, err) < 0 ||
-        load_alarms(r, reader, err) < 0 || keep_fork(r, c, reader, err) < 0 ||
-        take_position(r, c, bl_checkpoint_info(reader), err) < 0)
+        load_alarms(r, reader, err) < 0 || take_position(r, c, bl_checkpoint_info(reader), err) < 0)
         goto done;
     bl_model_refresh(r->model, 0, r->s->params.floats);
     rc = 0;
@@ -336,8 +372,14 @@ int bl_run_resume(struct bl_run *r, struct bl_error *err)
         goto fail;
     if (c->found) {
         bl_log(BL_LOG_INFO, "%s from %s", c->forked ? "forking" : "resuming", c->path);
-        rc =
-            bl_run_note_plan(r, reader, c->forked, err) < 0 || load(r, c, reader, err) < 0 ? -1 : 0;
+        /* A fork that goes on left its samples out when it began. */
+        if (!c->forked && r->how.from != NULL)
+            r->how.skip_samples = 0;
+        rc = keep_fork(r, c, reader, err);
+        if (rc == 0)
+            rc = bl_run_note_plan(r, reader, c->forked ? r->saving.from : NULL, err);
+        if (rc == 0)
+            rc = load(r, c, reader, err);
     }
     rc = bl_world_agree(r->world, rc, err);
     bl_checkpoint_close(reader);

@@ -102,6 +102,12 @@ static void test_without_a_plan(void **state)
     assert_int_equal(train(0, &err), 0);
     assert_int_equal(log_has("checkpoints/1 does not say which plan it belongs to"), 1);
     assert_int_equal(log_has("resuming from"), 1);
+    /* with nothing that says it, it is nobody's */
+    half_a_run(forget);
+    assert_int_equal(unlink("runs/r/config.cfg"), 0);
+    assert_int_equal(train(0, &err), -1);
+    assert_int_equal(err.code, BL_EXIT_CHECKPOINT);
+    assert_non_null(strstr(err.text, "does not say which plan it belongs to, and there is no"));
 }
 
 static void other_plan(json_t *root)

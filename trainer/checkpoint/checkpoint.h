@@ -92,6 +92,8 @@ const struct bl_checkpoint_info *bl_checkpoint_info(const struct bl_checkpoint_r
  * NULL when it does not say. */
 const char *bl_checkpoint_config(const struct bl_checkpoint_reader *r);
 const char *bl_checkpoint_from(const struct bl_checkpoint_reader *r);
+/* XXH64 of state.json, which holds those of the other files: 16 digits that name the checkpoint. */
+const char *bl_checkpoint_self(const struct bl_checkpoint_reader *r);
 
 /* Where a checkpoint's numbers go to. Either array may be NULL with a count of 0: that file is not
  * looked at. */

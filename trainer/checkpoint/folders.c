@@ -18,6 +18,8 @@ int bl_checkpoint_remove(const char *path)
     struct dirent *entry;
     int cause = 0;
 
+    if (!folder && errno == ENOTDIR)
+        return unlink(path);
     if (!folder)
         return errno == ENOENT ? 0 : -1;
     while ((entry = readdir(folder)))

@@ -25,6 +25,7 @@ struct bl_checkpoint_reader {
     struct bl_checkpoint_info info;
     uint32_t shards;
     char *config, *from; /* NULL: not there */
+    char self[24];       /* checksum of state.json */
     struct bl_safetensors *model, *plugin_file;
     struct bl_merged *optimizer;
     struct plugin_state *plugins;
@@ -249,7 +250,7 @@ static int read_files(struct bl_checkpoint_reader *r, const json_t *root, struct
 }
 
 /* The numbers in state.json decide how a run goes on, so it has a checksum as the files do. */
-static int check_self(const struct bl_checkpoint_reader *r, json_t *root, struct bl_error *err)
+static int check_self(struct bl_checkpoint_reader *r, json_t *root, struct bl_error *err)
 {
     const char *wanted = json_string_value(json_object_get(root, "self"));
     char hex[24];
@@ -260,6 +261,7 @@ static int check_self(const struct bl_checkpoint_reader *r, json_t *root, struct
             err, BL_EXIT_CHECKPOINT,
             "%s/state.json: damaged or edited: its XXH64 is %s, \"self\" says %.32s", r->path, hex,
             wanted ? wanted : "nothing");
+    memcpy(r->self, hex, sizeof r->self);
     return 0;
 }
 
@@ -468,6 +470,11 @@ const char *bl_checkpoint_config(const struct bl_checkpoint_reader *r)
 const char *bl_checkpoint_from(const struct bl_checkpoint_reader *r)
 {
     return r->from;
+}
+
+const char *bl_checkpoint_self(const struct bl_checkpoint_reader *r)
+{
+    return r->self;
 }
 
 const void *bl_checkpoint_plugin(const struct bl_checkpoint_reader *r, const char *key,

@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "config/internal.h"
+#include "config/schema.h"
 
 static const char *const free_groups[] = {"sinks", "alarms", "plugin_path", NULL};
 static const char *const free_run_keys[] = {
@@ -119,6 +120,36 @@ static int is_optional(const struct path *p)
     return 0;
 }
 
+/* The host's keys of the groups that are always there, each with its default. */
+static int read_defaults(struct bl_node **out, struct bl_error *err)
+{
+    static const enum bl_schema_value groups[] = {
+        BL_SCHEMA_RUN,       BL_SCHEMA_MODEL,    BL_SCHEMA_DATA,   BL_SCHEMA_BATCH,
+        BL_SCHEMA_OPTIMIZER, BL_SCHEMA_SCHEDULE, BL_SCHEMA_CLUSTER};
+    struct bl_text text = {0};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof groups / sizeof *groups; i++) {
+        const struct bl_schema *s = &bl_schema[groups[i]];
+        struct bl_options o;
+        rc = bl_options_fill(&o, s->table, s->size, NULL, NULL, s->name, err);
+        if (rc < 0)
+            break;
+        /* A program without this key knew one rank only. */
+        if (groups[i] == BL_SCHEMA_CLUSTER)
+            ((struct bl_cluster_options *)o.values)->emulate = 1;
+        bl_text_add(&text, "%s = {\n", s->name);
+        bl_options_dump(&o, 4, &text);
+        bl_text_add(&text, "};\n");
+        bl_options_free(&o);
+    }
+    if (rc == 0 && text.failed)
+        rc = bl_error_set(err, BL_EXIT_FAILED, "configuration: out of memory");
+    if (rc == 0)
+        rc = bl_node_parse_text(text.text, "defaults", 0, out, err);
+    bl_text_free(&text);
+    return rc;
+}
+
 static int same_value(const struct bl_node *a, const struct bl_node *b)
 {
     switch (a->type) {
@@ -131,44 +162,58 @@ static int same_value(const struct bl_node *a, const struct bl_node *b)
     }
 }
 
-static int walk(const struct walk *w, const struct path *p, const struct bl_node *there,
-                const struct bl_node *now)
+static const struct bl_node *child_of(const struct bl_node *group, const char *name)
 {
-    if (there == NULL || now == NULL || there->type != now->type)
-        return w->found(w->context, p, there, now);
-    int rc = 0;
-    if (now->type == BL_NODE_GROUP) {
-        for (size_t i = 0; rc == 0 && i < now->count; i++) {
-            const struct path child = {p, now->children[i]->name, 0};
-            rc = walk(w, &child, bl_node_find(there, child.name), now->children[i]);
-        }
-        for (size_t i = 0; rc == 0 && i < there->count; i++) {
-            const struct path child = {p, there->children[i]->name, 0};
-            if (bl_node_find(now, child.name) == NULL)
-                rc = walk(w, &child, there->children[i], NULL);
-        }
-        return rc;
-    }
-    if (now->type != BL_NODE_LIST)
-        return same_value(there, now) ? 0 : w->found(w->context, p, there, now);
-    for (size_t i = 0; rc == 0 && i < there->count && i < now->count; i++) {
-        const struct path child = {p, NULL, i};
-        rc = walk(w, &child, there->children[i], now->children[i]);
-    }
-    return rc != 0 || there->count == now->count ? rc : w->found(w->context, p, there, now);
+    return group != NULL && group->type == BL_NODE_GROUP ? bl_node_find(group, name) : NULL;
 }
 
-static int is_difference(const struct path *p, const struct bl_node *there,
-                         const struct bl_node *now)
+static int walk(const struct walk *w, const struct path *p, const struct bl_node *there,
+                const struct bl_node *now, const struct bl_node *standard);
+
+/* standard: the group's defaults, as far as they are known. */
+static int walk_group(const struct walk *w, const struct path *p, const struct bl_node *there,
+                      const struct bl_node *now, const struct bl_node *standard)
 {
-    return (there != NULL && now != NULL) || is_optional(p);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < now->count; i++) {
+        const struct path child = {p, now->children[i]->name, 0};
+        rc = walk(w, &child, bl_node_find(there, child.name), now->children[i],
+                  child_of(standard, child.name));
+    }
+    for (size_t i = 0; rc == 0 && i < there->count; i++) {
+        const struct path child = {p, there->children[i]->name, 0};
+        if (bl_node_find(now, child.name) == NULL)
+            rc = walk(w, &child, there->children[i], NULL, child_of(standard, child.name));
+    }
+    return rc;
+}
+
+static int walk(const struct walk *w, const struct path *p, const struct bl_node *there,
+                const struct bl_node *now, const struct bl_node *standard)
+{
+    if (there == NULL)
+        there = standard;
+    if (now == NULL)
+        now = standard;
+    if (there == NULL || now == NULL || there->type != now->type)
+        return w->found(w->context, p, there, now);
+    if (now->type == BL_NODE_GROUP)
+        return walk_group(w, p, there, now, standard);
+    if (now->type != BL_NODE_LIST)
+        return same_value(there, now) ? 0 : w->found(w->context, p, there, now);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < there->count && i < now->count; i++) {
+        const struct path child = {p, NULL, i};
+        rc = walk(w, &child, there->children[i], now->children[i], NULL);
+    }
+    return rc != 0 || there->count == now->count ? rc : w->found(w->context, p, there, now);
 }
 
 static int first_difference(void *context, const struct path *p, const struct bl_node *there,
                             const struct bl_node *now)
 {
     struct bl_text *out = context;
-    if (!is_difference(p, there, now))
+    if ((there == NULL || now == NULL) && !is_optional(p))
         return 0;
     add_path(p, out);
     bl_text_add(out, " is ");
@@ -196,12 +241,14 @@ static int compare(const char *there, const char *name, const char *now, const s
                    struct bl_text *out, struct bl_error *err)
 {
     const struct path root = {NULL, NULL, 0};
-    struct bl_node *a = NULL, *b = NULL;
+    struct bl_node *a = NULL, *b = NULL, *standard = NULL;
     int rc = -1;
-    if (read_plan(there, name, &a, err) == 0 && read_plan(now, "configuration", &b, err) == 0)
-        rc = walk(w, &root, a, b);
+    if (read_plan(there, name, &a, err) == 0 && read_plan(now, "configuration", &b, err) == 0 &&
+        read_defaults(&standard, err) == 0)
+        rc = walk(w, &root, a, b, standard);
     bl_node_free(a);
     bl_node_free(b);
+    bl_node_free(standard);
     if (out->failed)
         rc = bl_error_set(err, BL_EXIT_FAILED, "configuration: out of memory");
     return rc;
