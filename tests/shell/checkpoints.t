@@ -106,7 +106,7 @@ test_expect_success '--from under another plan: every difference is logged and k
     start fork --from runs/whole/checkpoints/4 optimizer.lr=1e-3 run.steps=8 "guards=()" &&
     grep "replan: optimizer.lr: 0.01 -> 0.001" fork.out && grep "replan: run.steps: 6 -> 8" fork.out && grep "replan: guards: a list of 2 -> a list of 0" runs/fork/log.txt &&
     grep "state of guard.skip_step is left out" fork.out &&
-    grep "\"run.steps: 6 -> 8\"" runs/fork/attempts/1 && grep "\"from\": \"runs/whole/checkpoints/4\"" runs/fork/attempts/1 && grep "\"from\": " runs/fork/checkpoints/8/state.json'
+    grep "\"run.steps: 6 -> 8\"" runs/fork/attempts/1 && grep "\"state\": \".*/runs/whole/checkpoints/4\"" runs/fork/attempts/1 && grep "\"from\": " runs/fork/checkpoints/8/state.json'
 
 test_expect_success '--skip-samples moves the data on, once: the same command goes on with the fork' '
     start skip --from runs/whole/checkpoints/2 --skip-samples 5 run.checkpoint_every=1 run.keep=9 && grep "the data goes on at sample 21 instead of 16" skip.out &&
@@ -119,7 +119,6 @@ test_expect_success '--from: refused where another run is, without a state, and 
     until_step whole 4 own && test_expect_code 5 start own --from runs/ring/checkpoints/6 && grep "another run.name" own.out &&
     test_expect_code 5 start new --from runs/ring/checkpoints/7 && grep "runs/ring/checkpoints/7/state.json" new.out &&
     test_expect_code 2 start own --fresh --from runs/own/checkpoints/3 && test -e runs/own/checkpoints/3/state.json &&
-    test_expect_code 2 start own --skip-samples 3 && grep -e "--skip-samples needs --from" own.out &&
     test_expect_code 2 start own --from && test_expect_code 2 start own --from x --skip-samples -3'
 
 test_expect_success '--replan: another schedule on the same run' '
@@ -132,7 +131,7 @@ test_expect_success '--replan: another schedule on the same run' '
 test_expect_success 'a newer attempt: the older one publishes nothing more and says why' '
     { "$BALLAST" train tiny.cfg run.name=zombie run.steps=1000000 run.checkpoint_every=1 "monitors=()" >zombie.out 2>&1 & } && pid=$! &&
     await grep -q "zombie/checkpoints/5" zombie.out && : >runs/zombie/attempts/2 && { wait $pid; test $? -eq 1; } &&
-    grep "attempt 1, has taken\|a newer start than this one, attempt 1" zombie.out && ! ls -d runs/zombie/checkpoints/.tmp* 2>/dev/null'
+    grep "attempt 1 ends here .* a later start, attempt 2, has taken the run over" zombie.out && ! ls -d runs/zombie/checkpoints/.tmp* 2>/dev/null'
 
 # ---- full disk -----------------------------------------------------------------------------------
 
