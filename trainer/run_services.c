@@ -35,7 +35,10 @@ static float *array_of(struct bl_run *r, uint64_t index, uint32_t which)
     if (which == BL_CE_GRADIENT)
         return r->ce_ready && (int64_t)index == r->head ? r->ce_gradient : NULL;
     uint32_t state = which - BL_STATE0;
-    if (r->update != NULL && which >= BL_STATE0 && state < bl_update_states(r->update))
+    /* Of shards no process has any: each would have others, and what plugins do must be the same.
+     */
+    if (r->update != NULL && r->border == NULL && which >= BL_STATE0 &&
+        state < bl_update_states(r->update))
         return bl_update_tensor(r->update, state, index);
     return NULL;
 }

@@ -21,7 +21,7 @@ struct bl_monitor_input {
     uint32_t size;
     uint32_t reserved;
     uint64_t step;                     /* 1-based */
-    const struct bl_row_stats *rows;   /* this process's rows of the step, what the loss saw */
+    const struct bl_row_stats *rows;   /* of the whole batch, what the loss saw; ranks in turn */
     const struct bl_row_stats *before; /* the same before transforms; NULL when there are none */
     uint64_t targets;                  /* unmasked targets of the GLOBAL batch */
     double learning_rate;

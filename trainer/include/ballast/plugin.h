@@ -150,7 +150,10 @@ struct bl_reduction {
 struct bl_host {
     uint32_t size;
     uint32_t device; /* BL_DEVICE_... that tensors live on */
-    uint32_t rank;   /* of this process */
+    /* Whose data this plugin is handed: `rank` of `ranks` parts of the batch. A job of several
+     * processes hands all of them the whole batch's rows and gradients, with the same bits, so
+     * that to a plugin it looks like one process: 0 of 1. */
+    uint32_t rank;
     uint32_t ranks;
     void *context; /* the host's own */
     void *stream;  /* device stream, NULL on the CPU */
@@ -175,7 +178,8 @@ struct bl_host {
     /* A number for this step's row of metrics. The name is copied. */
     void (*metric)(const struct bl_host *host, const char *name, double value);
 
-    /* Sums n doubles over the ranks, in rank order; values holds the sum everywhere. */
+    /* Sums n doubles over the parts of the batch, in rank order; values holds the sum everywhere.
+     * With one part they are left as they are. */
     int32_t (*all_reduce)(const struct bl_host *host, double *values, uint64_t n,
                           struct bl_error *err);
 
@@ -187,7 +191,9 @@ struct bl_host {
     double (*dot)(const struct bl_host *host, const struct bl_tensor *a, const struct bl_tensor *b);
 
     /* Parameters by index (0 ... tensor_count - 1, in the order of the parameter table) or name.
-     * Returns 0, or -1 when there is no such tensor or array (now); out->size must be set.
+     * Returns 0, or -1 when there is no such tensor or array (now); out->size must be set. With
+     * a sharded optimizer there are no state arrays, and a gradient is fetched from the other
+     * processes: ask in the op's own thread, never inside parallel_for.
      * Writing through the view is for guards and projections only. */
     uint64_t (*tensor_count)(const struct bl_host *host);
     int32_t (*tensor)(const struct bl_host *host, uint64_t index, uint32_t which,
