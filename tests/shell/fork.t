@@ -28,7 +28,10 @@ refused() {
     code=$1 name=$2 text=$3
     shift 3
     ls "runs/$name/attempts" >before 2>/dev/null
-    test_expect_code "$code" begin "$name" "$@" && grep -- "$text" "$name.out" || { cat "$name.out"; return 1; }
+    if ! { test_expect_code "$code" begin "$name" "$@" && grep -- "$text" "$name.out"; }; then
+        cat "$name.out"
+        return 1
+    fi
     ls "runs/$name/attempts" >after 2>/dev/null
     test "$(grep -c '^ballast: ' "$name.out")" -eq 1 && test_cmp before after
 }
@@ -211,7 +214,7 @@ race() {
     for pid in $pids; do
         code=0
         wait "$pid" || code=$?
-        echo $code >>"$name.codes"
+        echo "$code" >>"$name.codes"
     done
 }
 # Those that did not train say why in one line.
