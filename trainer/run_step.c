@@ -92,6 +92,11 @@ static void shift_block(void *argument, uint64_t b)
 static int head_gradient(struct bl_run *r, struct bl_error *err)
 {
     struct bl_tensor head, g;
+    if (!bl_regularizers_has_weight_grad(r->regularizers) &&
+        !bl_regularizers_has_project_grad(r->regularizers))
+        return 0;
+    if (bl_run_whole_gradient(r, err) < 0)
+        return -1;
     if (bl_run_tensor(r, (uint64_t)r->head, BL_WEIGHT, &head) < 0 ||
         bl_run_tensor(r, (uint64_t)r->head, BL_GRADIENT, &g) < 0)
         return bl_error_set(err, BL_EXIT_FAILED, "the output matrix has no gradient");
@@ -111,6 +116,14 @@ static int head_gradient(struct bl_run *r, struct bl_error *err)
     shift.sign = 1;
     r->backend->ops->parallel_for(r->backend, blocks, shift_block, &shift);
     return 0;
+}
+
+/* Whether a plugin asked for a gradient that could not be gathered: whatever it made of that. */
+static int lost(const struct bl_run *r, struct bl_error *err)
+{
+    if (r->lost.code != 0 && err != NULL)
+        *err = r->lost;
+    return r->lost.code != 0;
 }
 
 /* ---- guards ---------------------------------------------------------------------------------- */
@@ -135,6 +148,8 @@ static int run_guards(struct bl_run *r, int updates, struct bl_guard_input *in, 
             rc = g->ops.guard.update(g->self, &g->host, in, &v, err);
         else if (!updates && g->ops.guard.gradient != NULL)
             rc = g->ops.guard.gradient(g->self, &g->host, in, &v, &changed, err);
+        if (lost(r, err))
+            return -1;
         if (rc < 0)
             return bl_error_prefix(err, "guard %s", g->name);
         if (!(v.scale >= 0 && isfinite(v.scale)))
@@ -163,7 +178,12 @@ static int run_monitors(struct bl_run *r, const struct bl_monitor_input *in, int
         struct bl_plugin_instance *m = r->s->monitors.items[i];
         int32_t (*op)(void *, const struct bl_host *, const struct bl_monitor_input *,
                       struct bl_error *) = after ? m->ops.monitor.after : m->ops.monitor.observe;
-        if (op != NULL && bl_run_is_due(m, in->step) && op(m->self, &m->host, in, err) < 0)
+        if (op == NULL || !bl_run_is_due(m, in->step))
+            continue;
+        int rc = op(m->self, &m->host, in, err);
+        if (lost(r, err))
+            return -1;
+        if (rc < 0)
             return bl_error_prefix(err, "monitor %s", m->name);
     }
     return 0;
