@@ -395,7 +395,8 @@ int bl_run_train(struct bl_setup *s, struct bl_world *world, const struct bl_sta
                        .world = world,
                        .process = bl_world_process(world),
                        .processes = bl_world_processes(world),
-                       .directory = {.folder = -1, .lock = -1, .claim = -1}};
+                       .directory = {.folder = -1, .lock = -1, .claim = -1},
+                       .lost = BL_ERROR_INIT};
     int rc = -1;
     if (bl_world_agree(world, run_make(&r, err), err) < 0)
         goto done;

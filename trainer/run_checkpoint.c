@@ -190,7 +190,8 @@ static int begin(struct bl_run *r, uint32_t where, struct bl_error *err)
     r->saving.began = bl_clock();
     const uint64_t *part = r->saving.parts + r->process;
     int rc = -1;
-    if (check_finite(r, err) < 0 || bl_run_compare(r, err) < 0 ||
+    /* Compared first: what is not finite in one process alone is a fault of that one. */
+    if (bl_run_compare(r, err) < 0 || check_finite(r, err) < 0 ||
         bl_run_views_make(r, part[0], part[1], &v, err) < 0 ||
         bl_run_each_instance(r, save_instance, &saved, err) < 0 ||
         save_alarms(r, &saved, err) < 0 || loaded_make(r, &loaded, err) < 0)

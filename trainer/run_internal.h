@@ -55,10 +55,11 @@ struct bl_run {
     struct bl_batch batch; /* of the step, and free for other use until the next; the prefetch's */
 
     struct bl_shards
-        shards;       /* cluster.shard = "optimizer"; begin NULL: every process updates all */
-    uint64_t *border; /* (processes + 1) theirs */
-    int scattered;    /* `gradient` is valid in the own shard only */
-    uint64_t equal;   /* step at which all processes had the same weights last; 0 = none */
+        shards;           /* cluster.shard = "optimizer"; begin NULL: every process updates all */
+    uint64_t *border;     /* (processes + 1) theirs */
+    int scattered;        /* `gradient` is valid in the own shard only */
+    struct bl_error lost; /* what host->tensor met when it gathered it: no answer tells */
+    uint64_t equal;       /* step at which all processes had the same weights last; 0 = none */
     struct bl_rank_rows *rank_rows;
 
     float *gradient;    /* (params.floats) reduced; the model's arena itself when W = 1 */

@@ -30,15 +30,15 @@ static float *array_of(struct bl_run *r, uint64_t index, uint32_t which)
     if (which == BL_WEIGHT)
         return bl_model_weights(r->model) + p->offset;
     if (which == BL_GRADIENT)
-        return r->gradients_ready && bl_run_whole_gradient(r, NULL) == 0 ? r->gradient + p->offset
-                                                                         : NULL;
+        return r->gradients_ready && bl_run_whole_gradient(r, &r->lost) == 0
+                   ? r->gradient + p->offset
+                   : NULL;
     if (which == BL_CE_GRADIENT)
         return r->ce_ready && (int64_t)index == r->head ? r->ce_gradient : NULL;
     uint32_t state = which - BL_STATE0;
-    /* Of shards no process has any: each would have others, and what plugins do must be the same.
-     */
-    if (r->update != NULL && r->border == NULL && which >= BL_STATE0 &&
-        state < bl_update_states(r->update))
+    if (r->border != NULL)
+        return NULL; /* the same answer in every process, whoever has it */
+    if (r->update != NULL && which >= BL_STATE0 && state < bl_update_states(r->update))
         return bl_update_tensor(r->update, state, index);
     return NULL;
 }

@@ -133,7 +133,8 @@ enum bl_log_level { BL_LOG_ERROR = 0, BL_LOG_WARNING = 1, BL_LOG_INFO = 2, BL_LO
 enum bl_which {
     BL_WEIGHT = 0,      /* master weights, fp32 */
     BL_GRADIENT = 1,    /* reduced gradient of this step, before guards scale it */
-    BL_STATE0 = 2,      /* optimizer state arrays, in the optimizer's order: BL_STATE0 + i */
+    BL_STATE0 = 2,      /* optimizer state arrays, in the optimizer's order: BL_STATE0 + i; none
+                         * where they are spread over processes (cluster.shard) */
     BL_CE_GRADIENT = 16 /* cross-entropy part of the output matrix's gradient; where kept apart */
 };
 
