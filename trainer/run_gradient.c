@@ -87,7 +87,9 @@ int bl_run_norm(struct bl_run *r, double *out, struct bl_error *err)
 
 int bl_run_whole_gradient(struct bl_run *r, struct bl_error *err)
 {
-    if (r->scattered && bl_sum_gather(r->sum, r->gradient, err) < 0)
+    /* A plugin asks for it, and that of another process may have failed before it could. */
+    if (r->scattered &&
+        (bl_world_agree(r->world, 0, err) < 0 || bl_sum_gather(r->sum, r->gradient, err) < 0))
         return -1;
     r->scattered = 0;
     return 0;

@@ -30,7 +30,7 @@ static float *array_of(struct bl_run *r, uint64_t index, uint32_t which)
     if (which == BL_WEIGHT)
         return bl_model_weights(r->model) + p->offset;
     if (which == BL_GRADIENT)
-        return r->gradients_ready && bl_run_whole_gradient(r, &r->lost) == 0
+        return r->gradients_ready && r->lost.code == 0 && bl_run_whole_gradient(r, &r->lost) == 0
                    ? r->gradient + p->offset
                    : NULL;
     if (which == BL_CE_GRADIENT)

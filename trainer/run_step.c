@@ -88,14 +88,11 @@ static void shift_block(void *argument, uint64_t b)
         s->gradient[i] += s->sign * s->part[i];
 }
 
-/* What plugins answer is mostly the same in all processes: then one of them says it. An error of
- * one alone while the others may wait for its shard of the gradient is not agreed on: they are told
- * when it ends. */
+/* What plugins answer is mostly the same in all processes: then one of them says it. A plugin that
+ * waits for the whole gradient hears of another's error there: bl_run_whole_gradient. */
 static int agree(struct bl_run *r, int rc, struct bl_error *err)
 {
-    if (rc < 0 && (r->scattered || r->lost.code != 0))
-        return rc;
-    return bl_world_agree(r->world, rc, err);
+    return r->lost.code != 0 ? -1 : bl_world_agree(r->world, rc, err);
 }
 
 /* Terms on the output matrix, then projections of the cross-entropy part of its gradient. */
@@ -165,7 +162,7 @@ static int run_guards(struct bl_run *r, int updates, struct bl_guard_input *in, 
         if (!(v.scale >= 0 && isfinite(v.scale)))
             return bl_error_set(err, BL_EXIT_FAILED, "guard %s: scale %g is not a number >= 0",
                                 g->name, v.scale);
-        if (changed) {
+        if (changed && !r->scattered) { /* else it has not seen what it says it changed */
             if (bl_run_norm(r, &in->norm, err) < 0)
                 return -1;
             in->norm *= out->scale;

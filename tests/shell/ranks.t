@@ -24,12 +24,12 @@ start() {
     count=$1
     name=$2
     shift 2
-    rm -rf meet && mkdir meet || return 1
+    rm -rf meet.* && mkdir "meet.$$" || return 1
     pids=
     for p in $(seq 0 $((count - 1))); do
         set_one=A=1
         if test "$p" = "${which:-none}"; then set_one=$one; fi
-        env BALLAST_PROCESSES="$count" BALLAST_PROCESS="$p" BALLAST_MEET="$PWD/meet" "$set_one" \
+        env BALLAST_PROCESSES="$count" BALLAST_PROCESS="$p" BALLAST_MEET="$PWD/meet.$$" "$set_one" \
             timeout 60 "$BALLAST" train "${config:-tiny.cfg}" run.name="$name" batch.micro=1 run.threads=1 \
             cluster.emulate="${ranks:-4}" "$@" >"$name.$p" 2>&1 &
         pids="$pids $!"
@@ -41,9 +41,9 @@ ended() {
     for pid in $pids; do
         wait "$pid"
         got=$?
-        test $got -eq "$1" || { echo "exit $got" && wrong=1; }
+        test "$got" -eq "$1" || { echo "exit $got" && wrong=1; }
     done
-    test $wrong -eq 0 || { cat "$name".[0-9]; return 1; }
+    test "$wrong" -eq 0 || { cat "$name".[0-9]; return 1; }
 }
 together() { start "$@" && ended 0; }
 rows() { metrics "$1" | sed -E 's/"attempt": *[0-9]+,//; s/"rank\/[a-z]+_seconds\/[a-z]+": *[^,}]+,? *//g'; }
@@ -125,6 +125,8 @@ test_expect_success 'a weight that changed in one process is found, and whose' '
 test_expect_success 'a plugin that fails in one process, in all: one line' '
     one=ALTER=error && start 4 failing --fresh "$alter" && ended 1 &&
     reported "process 3 ([^)]*): monitor alter: .*told to" &&
+    start 4 failing --fresh "monitors=({plugin=\"$(fixture alter)\";every=1;},{plugin=\"norms\";every=1;})" \
+        "cluster.shard=\"optimizer\"" && ended 1 && reported "process 3 ([^)]*): monitor alter: .*told to" &&
     ALTER=error && export ALTER && start 4 failing --fresh "$alter" && ended 1 &&
     reported "error: monitor alter: .*told to"'
 unset ALTER
