@@ -41,15 +41,16 @@ int bl_checkpoint_write_state(const char *folder, const struct bl_checkpoint *c,
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-/* Removes a folder of plain files, or a file; folders inside it are left and make this fail. 0 when there is
- * none; -1 with errno. */
+/* Removes a folder of plain files, or a file; folders inside it are left and make this fail. 0 when
+ * there is none; -1 with errno. */
 int bl_checkpoint_remove(const char *path);
 int bl_checkpoint_sync_folder(const char *path);
 /* <directory>/<step> := the folder `temporary`; one of the same step is put aside before and
  * removed after. */
 int bl_checkpoint_publish(const char *directory, const char *temporary, uint32_t attempt,
                           uint64_t step, struct bl_error *err);
-/* A second name for every file of <from>/<step>, as <to>/<step>: published the same way. */
+/* A second name for every file of <from>/<step>, as <to>/<step>: published the same way. Copies
+ * where the file system has only one name for a file. */
 int bl_checkpoint_link(const char *from, const char *to, uint32_t attempt, uint64_t step,
                        struct bl_error *err);
 /* Removes what lies before the `keep` newest steps up to `newest`, and leftovers of attempts up to
