@@ -81,13 +81,57 @@ static int ranks_bytes(const struct bl_setup *s, uint32_t processes, struct bl_b
     return 0;
 }
 
+int bl_budget_copies(const struct bl_setup *s)
+{
+    const struct bl_run_options *o = &s->config->run;
+    int copies = (o->checkpoint_every > 0 && o->checkpoint_every < o->steps) ||
+                 (o->ring > 0 && o->ring_every < o->steps);
+    for (size_t i = 0; i < s->config->alarm_count; i++)
+        copies |= s->config->alarms[i].action == BL_ALARM_CHECKPOINT;
+    return copies && o->save == BL_SAVE_ASYNC;
+}
+
+/* Master and states of what the process writes; process 0 the working weights too, those apart that
+ * are the same numbers as the masters it has whole. */
+static uint64_t copied_bytes(const struct bl_setup *s, const uint64_t *part, int first, int apart,
+                             uint64_t states)
+{
+    uint64_t floats = 0;
+    for (uint64_t i = 0; i < s->params.count; i++) {
+        const struct bl_param *p = &s->params.items[i];
+        uint64_t begin = 0, end = 0;
+        if (bl_shard_part(p, part[0], part[1], &begin, &end))
+            floats += (1 + states) * (end - begin);
+        if (first && (apart || end - begin < p->count))
+            floats += p->count;
+    }
+    return floats * sizeof(float);
+}
+
+static int snapshot_bytes(const struct bl_setup *s, uint32_t processes, int apart, uint64_t states,
+                          uint64_t *out, struct bl_error *err)
+{
+    uint64_t *parts = bl_alloc((size_t)processes + 1, sizeof *parts);
+    *out = 0;
+    if (parts == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED, "no memory for the borders of %u shards",
+                            processes);
+    bl_shard_cut(&s->params, processes, parts);
+    for (uint32_t p = 0; bl_budget_copies(s) && p < processes; p++) {
+        uint64_t bytes = copied_bytes(s, parts + p, p == 0, apart, states);
+        *out = bytes > *out ? bytes : *out;
+    }
+    bl_free(parts);
+    return 0;
+}
+
 int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_t processes,
                    struct bl_budget *out, struct bl_error *err)
 {
     const struct bl_config *c = s->config;
     struct bl_regularizers *set;
     struct bl_budget b = {0};
-    uint64_t rows = s->info.sequences * s->info.context, arena = s->params.floats * sizeof(float);
+    uint64_t rows = s->info.sequences * s->info.context;
     uint64_t micro = (uint64_t)c->batch.micro, states, shard;
     uint32_t needs = monitor_needs(s);
 
@@ -109,8 +153,8 @@ int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_
 
     states = s->optimizer->ops.optimizer.states(s->optimizer->self);
     b.optimizer = states * shard * sizeof(float);
-    if (c->run.save == BL_SAVE_ASYNC)
-        b.snapshot = arena + b.optimizer;
+    if (snapshot_bytes(s, processes, b.model.working > 0, states, &b.snapshot, err) < 0)
+        return -1;
     b.sent = sent_bytes(s, processes);
     if (ranks_bytes(s, processes, &b, err) < 0)
         return -1;

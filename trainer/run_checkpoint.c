@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "budget.h"
 #include "checkpoint/saver.h"
 #include "run_state.h"
 
@@ -140,6 +141,46 @@ static void parallel_for(void *context, uint64_t n, void (*body)(void *, uint64_
     backend->ops->parallel_for(backend, n, body, argument);
 }
 
+/* What this process writes, without plugins. */
+static int view(struct bl_run *r, struct bl_run_views *v, struct bl_checkpoint *c,
+                struct bl_error *err)
+{
+    const uint64_t *part = r->saving.parts + r->process;
+    if (bl_run_views_make(r, part[0], part[1], v, err) < 0)
+        return -1;
+    if (r->processes == 1)
+        bl_run_views_whole(v);
+    else
+        bl_run_views_drop_empty(v);
+    *c = (struct bl_checkpoint){
+        .weights = v->weights,
+        .weight_count = r->process == 0 ? v->weight_count : 0,
+        .states = v->states,
+        .state_count = v->state_count,
+        .slices = r->processes > 1 ? v->slices : NULL,
+        .shard = r->process,
+        .shards = r->processes,
+    };
+    return 0;
+}
+
+/* Before the training, so that no save is the first to take it. */
+static int reserve(struct bl_run *r, struct bl_error *err)
+{
+    struct bl_run_views v = {0};
+    struct bl_checkpoint c;
+    if (!bl_budget_copies(r->s) || r->step >= r->s->info.steps)
+        return 0;
+    if (view(r, &v, &c, err) < 0)
+        return -1;
+    if (bl_saver_reserve(r->saving.saver, &c) < 0)
+        bl_log(BL_LOG_WARNING,
+               "no memory for the copy that run.save = \"async\" writes from: every save holds the "
+               "training up, as \"sync\" does");
+    bl_run_views_free(&v);
+    return 0;
+}
+
 int bl_run_make_saver(struct bl_run *r, struct bl_error *err)
 {
     const struct bl_run_options *o = &r->s->config->run;
@@ -167,6 +208,7 @@ int bl_run_make_saver(struct bl_run *r, struct bl_error *err)
         bl_shard_cut(&r->s->params, r->processes, parts);
         r->saving.parts = parts;
         parts = NULL;
+        rc = reserve(r, err);
     }
 done:
     free(parts);
@@ -188,34 +230,20 @@ static int begin(struct bl_run *r, uint32_t where, struct bl_error *err)
     struct saved saved = {0};
     struct loaded loaded = {0};
     r->saving.began = bl_clock();
-    const uint64_t *part = r->saving.parts + r->process;
+    struct bl_checkpoint c;
     int rc = -1;
     /* Compared first: what is not finite in one process alone is a fault of that one. */
-    if (bl_run_compare(r, err) < 0 || check_finite(r, err) < 0 ||
-        bl_run_views_make(r, part[0], part[1], &v, err) < 0 ||
+    if (bl_run_compare(r, err) < 0 || check_finite(r, err) < 0 || view(r, &v, &c, err) < 0 ||
         bl_run_each_instance(r, save_instance, &saved, err) < 0 ||
         save_alarms(r, &saved, err) < 0 || loaded_make(r, &loaded, err) < 0)
         goto done;
-    if (r->processes == 1)
-        bl_run_views_whole(&v);
-    else
-        bl_run_views_drop_empty(&v);
-    struct bl_checkpoint c = {
-        .info = bl_run_info(r),
-        .weights = v.weights,
-        .weight_count = r->process == 0 ? v.weight_count : 0,
-        .states = v.states,
-        .state_count = v.state_count,
-        .slices = r->processes > 1 ? v.slices : NULL,
-        .shard = r->process,
-        .shards = r->processes,
-        .plugins = saved.items,
-        .plugin_count = saved.count,
-        .loaded = loaded.items,
-        .loaded_count = loaded.count,
-        .config = r->directory.config,
-        .from = r->saving.from,
-    };
+    c.info = bl_run_info(r);
+    c.plugins = saved.items;
+    c.plugin_count = saved.count;
+    c.loaded = loaded.items;
+    c.loaded_count = loaded.count;
+    c.config = r->directory.config;
+    c.from = r->saving.from;
     rc = bl_saver_begin(r->saving.saver, &c, where, err);
 done:
     loaded_free(&loaded);
@@ -250,12 +278,14 @@ static int settle(struct bl_run *r, struct bl_saver_report *report, struct bl_er
     return 0;
 }
 
+/* After the last step there is nothing to go on with beside the save. */
 static int start_save(struct bl_run *r, uint32_t where, struct bl_error *err)
 {
     struct bl_saver_report report;
-    if (settle(r, &report, err) < 0 || begin(r, where, err) < 0)
+    int still = r->s->config->run.save != BL_SAVE_ASYNC || r->step == r->s->info.steps;
+    if (settle(r, &report, err) < 0 || begin(r, where | (still ? BL_SAVE_STILL : 0), err) < 0)
         return -1;
-    return r->s->config->run.save == BL_SAVE_ASYNC ? 0 : settle(r, &report, err);
+    return still ? settle(r, &report, err) : 0;
 }
 
 static uint32_t due(const struct bl_run *r, int wanted)
@@ -299,7 +329,8 @@ int bl_run_save_last(struct bl_run *r, struct bl_error *err)
         return -1;
     if (r->saved == r->step)
         return 0;
-    if (begin(r, BL_SAVE_CHECKPOINT, err) < 0 || bl_saver_wait(r->saving.saver, &report, err) < 0)
+    if (begin(r, BL_SAVE_CHECKPOINT | BL_SAVE_STILL, err) < 0 ||
+        bl_saver_wait(r->saving.saver, &report, err) < 0)
         return -1;
     if (report.event == BL_SAVER_FAILED)
         return bl_error_set(err, report.error.code, "%s", report.error.text);

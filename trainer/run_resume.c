@@ -127,8 +127,8 @@ static enum verdict examine(struct bl_run *r, const char *path, uint64_t step, i
     struct bl_checkpoint_reader *reader = NULL;
     struct bl_run_views v = {0};
     enum verdict verdict = BAD;
-    if (bl_checkpoint_open(path, &reader, err) < 0)
-        return BAD;
+    if (bl_checkpoint_open(path, &reader, err) < 0) /* no memory now is no damage */
+        return err == NULL || err->code == BL_EXIT_CHECKPOINT ? BAD : REFUSED;
     const struct bl_checkpoint_info *i = bl_checkpoint_info(reader);
     if (step != UINT64_MAX && i->step != step) {
         bl_error_set(err, BL_EXIT_CHECKPOINT, "%s: it is the checkpoint of step %llu", path,

@@ -402,6 +402,7 @@ static int compare(const char *a, const char *b)
 
 static void test_compare(void **state)
 {
+    uint64_t sum;
     struct bl_tensor t[3];
     float x[4] = {1, 2, 3, 4}, y[4] = {1, 2, 3, 4}, z[2] = {0.0f, NAN};
     const char *a = in_folder("a.safetensors"), *b = in_folder("b.safetensors");
@@ -421,12 +422,12 @@ static void test_compare(void **state)
     t[0] = tensor("same", 4, 0, x);
     t[1] = tensor("moved", 4, 0, x);
     t[2] = tensor("gone", 2, 0, z);
-    assert_int_equal(bl_safetensors_write(a, t, 3, NULL, &err), 0);
+    assert_int_equal(bl_safetensors_write(a, t, 3, NULL, &sum, &err), 0);
     assert_int_equal(compare(a, a), 0); /* NaN is equal to itself */
     y[1] = 4.0f;                        /* one of four by 2: rms 1 */
     t[1] = tensor("moved", 4, 0, y);
     t[2] = tensor("new", 2, 0, z);
-    assert_int_equal(bl_safetensors_write(b, t, 3, NULL, &err), 0);
+    assert_int_equal(bl_safetensors_write(b, t, 3, NULL, &sum, &err), 0);
     assert_int_equal(compare(a, b), 1);
     assert_non_null(strstr(text, "same   identical"));
     assert_non_null(strstr(text, "moved  max 2.000e+00  rms 1.000e+00  1 of 4 elements differ\n"));
@@ -436,14 +437,14 @@ static void test_compare(void **state)
     y[1] = 2.0f;
     y[2] = NAN;
     t[2] = tensor("gone", 1, 0, z);
-    assert_int_equal(bl_safetensors_write(b, t, 3, NULL, &err), 0);
+    assert_int_equal(bl_safetensors_write(b, t, 3, NULL, &sum, &err), 0);
     assert_int_equal(compare(a, b), 1);
     assert_non_null(strstr(text, "1 of 4 elements differ, 1 of them by NaN or infinity"));
     assert_non_null(strstr(text, "shape (2) against (1)"));
     z[0] = -0.0f;
     t[1] = tensor("moved", 4, 0, x);
     t[2] = tensor("gone", 2, 0, z);
-    assert_int_equal(bl_safetensors_write(b, t, 3, NULL, &err), 0);
+    assert_int_equal(bl_safetensors_write(b, t, 3, NULL, &sum, &err), 0);
     assert_int_equal(compare(a, b), 1);
     assert_non_null(strstr(text, "gone   equal values, other bits"));
 }

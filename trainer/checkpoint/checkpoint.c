@@ -91,7 +91,7 @@ static int write_plugins(const char *path, const struct bl_checkpoint *c, uint64
     if (!table)
         bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
     else
-        answer = bl_safetensors_write_sum(path, NULL, 0, table, sum, err);
+        answer = bl_safetensors_write(path, NULL, 0, table, sum, err);
 done:
     for (size_t i = 0; table && i < c->plugin_count; i++)
         free((void *)(uintptr_t)table[2 * i + 1]);
@@ -135,7 +135,7 @@ static int write_slices(const char *path, const struct bl_checkpoint *c, uint64_
         table[2 * i + 1] = text.text;
     }
     if (table)
-        answer = bl_safetensors_write_sum(path, c->states, c->state_count, table, sum, err);
+        answer = bl_safetensors_write(path, c->states, c->state_count, table, sum, err);
 done:
     if (answer != 0 && (!err || err->text[0] == '\0'))
         bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
@@ -160,14 +160,18 @@ int bl_checkpoint_write_files(const char *folder, const struct bl_checkpoint *c,
         bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", folder);
         goto done;
     }
-    if (c->shard == 0 && (bl_safetensors_write_sum(model, c->weights, c->weight_count, NULL,
-                                                   &sums.model, err) != 0 ||
-                          write_plugins(plugins, c, &sums.plugins, err) != 0))
+    if (c->shard == 0 &&
+        (bl_safetensors_write(model, c->weights, c->weight_count, NULL, &sums.model, err) != 0 ||
+         write_plugins(plugins, c, &sums.plugins, err) != 0))
         goto done;
     if (c->slices ? write_slices(optimizer, c, &sums.optimizer, err) != 0
-                  : bl_safetensors_write_sum(optimizer, c->states, c->state_count, NULL,
-                                             &sums.optimizer, err) != 0)
+                  : bl_safetensors_write(optimizer, c->states, c->state_count, NULL,
+                                         &sums.optimizer, err) != 0)
         goto done;
+    if (bl_checkpoint_sync_folder(folder) != 0) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", folder, strerror(errno));
+        goto done;
+    }
     *out = sums;
     answer = 0;
 done:

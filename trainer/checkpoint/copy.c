@@ -174,44 +174,64 @@ static void copy_piece(void *argument, uint64_t i)
     memcpy(p->to, p->from, p->bytes);
 }
 
-/* The states, then those weights that are no state: in fp32 the working weights are the master. 0
+static void zero_piece(void *argument, uint64_t i)
+{
+    const struct piece *p = &((const struct bl_copy *)argument)->pieces[i];
+
+    memset(p->to, 0, p->bytes);
+}
+
+static void each_piece(struct bl_copy *copy, void (*body)(void *, uint64_t))
+{
+    if (copy->parallel_for)
+        copy->parallel_for(copy->context, copy->piece_count, body, copy);
+    else
+        for (uint64_t i = 0; i < copy->piece_count; i++)
+            body(copy, i);
+}
+
+/* The states, then those weights that are no state: in fp32 the working weights are the master. -1
  * when there is no memory for them. */
-static int copy_numbers(struct bl_copy *copy, const struct bl_checkpoint *c,
-                        struct bl_tensor *weights, struct bl_tensor *states)
+static int cut_pieces(struct bl_copy *copy, const struct bl_checkpoint *c)
 {
     uint64_t total = 0, at = 0;
 
     for (size_t i = 0; i < c->state_count; i++)
-        total += room(bytes_of(&states[i]));
+        total += room(bytes_of(&c->states[i]));
     for (size_t i = 0; i < c->weight_count; i++)
-        if (!find_same(c->states, c->state_count, &weights[i]))
-            total += room(bytes_of(&weights[i]));
+        if (!find_same(c->states, c->state_count, &c->weights[i]))
+            total += room(bytes_of(&c->weights[i]));
     if (total > copy->capacity) {
         bl_free(copy->numbers);
         copy->numbers = bl_alloc(total, 1);
         copy->capacity = copy->numbers ? total : 0;
         if (!copy->numbers)
-            return 0;
+            return -1;
     }
     copy->piece_count = 0;
     for (size_t i = 0; i < c->state_count; i++) {
-        if (add_pieces(copy, copy->numbers + at, states[i].data, bytes_of(&states[i])) != 0)
-            return 0;
-        at += room(bytes_of(&states[i]));
+        const struct bl_tensor *t = &c->states[i];
+        if (add_pieces(copy, copy->numbers + at, t->data, bytes_of(t)) != 0)
+            return -1;
+        at += room(bytes_of(t));
     }
     for (size_t i = 0; i < c->weight_count; i++) {
-        if (find_same(c->states, c->state_count, &weights[i]))
+        const struct bl_tensor *t = &c->weights[i];
+        if (find_same(c->states, c->state_count, t))
             continue;
-        if (add_pieces(copy, copy->numbers + at, weights[i].data, bytes_of(&weights[i])) != 0)
-            return 0;
-        at += room(bytes_of(&weights[i]));
+        if (add_pieces(copy, copy->numbers + at, t->data, bytes_of(t)) != 0)
+            return -1;
+        at += room(bytes_of(t));
     }
-    if (copy->parallel_for)
-        copy->parallel_for(copy->context, copy->piece_count, copy_piece, copy);
-    else
-        for (uint64_t i = 0; i < copy->piece_count; i++)
-            copy_piece(copy, i);
-    return 1;
+    return 0;
+}
+
+int bl_copy_reserve(struct bl_copy *copy, const struct bl_checkpoint *c)
+{
+    if (cut_pieces(copy, c) != 0)
+        return -1;
+    each_piece(copy, zero_piece);
+    return 0;
 }
 
 static void point_at_copies(struct bl_copy *copy, const struct bl_checkpoint *c,
@@ -259,9 +279,11 @@ int bl_copy_take(struct bl_copy *copy, const struct bl_checkpoint *c, int number
         copy->bytes += bytes_of(&weights[i]);
     for (size_t i = 0; i < c->state_count; i++)
         copy->bytes += bytes_of(&states[i]);
-    *aside = numbers && copy_numbers(copy, c, weights, states);
-    if (*aside)
+    *aside = numbers && cut_pieces(copy, c) == 0;
+    if (*aside) {
+        each_piece(copy, copy_piece);
         point_at_copies(copy, c, weights, states);
+    }
     *out = &copy->c;
     return 0;
 }

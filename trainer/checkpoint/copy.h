@@ -12,9 +12,12 @@ struct bl_copy *bl_copy_make(void (*parallel_for)(void *context, uint64_t n,
                              void *context);
 void bl_copy_free(struct bl_copy *copy); /* NULL is fine */
 
+/* Takes and touches the memory for the numbers of `c`, whose data is not read: the first take then
+ * costs no more than later ones. -1: there is none. */
+int bl_copy_reserve(struct bl_copy *copy, const struct bl_checkpoint *c);
 /* *out: a checkpoint that owns its names and states, until the next take. numbers = 1: the tensors'
- * numbers too, in memory that is taken the first time; *aside: 1 when it was there, 0 when *out
- * points to the caller's numbers. Tensors with the same numbers share one copy. */
+ * numbers too, in memory that is taken when it is not there yet; *aside: 1 when it was there, 0
+ * when *out points to the caller's numbers. Tensors with the same numbers share one copy. */
 int bl_copy_take(struct bl_copy *copy, const struct bl_checkpoint *c, int numbers,
                  const struct bl_checkpoint **out, int *aside, struct bl_error *err);
 /* Bytes of all tensors of the last take, as they are written. */

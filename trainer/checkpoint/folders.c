@@ -281,6 +281,53 @@ done:
     return answer;
 }
 
+/* 0, or -1 with errno. */
+static int copy_file(int from_folder, int to_folder, const char *name)
+{
+    enum { BYTES = 1 << 20 };
+    char *buffer = malloc(BYTES);
+    int from = openat(from_folder, name, O_RDONLY | O_CLOEXEC), to = -1, answer = -1, cause;
+    ssize_t got = -1;
+
+    if (from >= 0)
+        to = openat(to_folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    while (buffer && to >= 0 && (got = read(from, buffer, BYTES)) != 0) {
+        ssize_t done = 0, wrote = 0;
+        if (got < 0 && errno == EINTR)
+            continue;
+        while (done < got && wrote >= 0) {
+            wrote = write(to, buffer + done, (size_t)(got - done));
+            if (wrote < 0 && errno == EINTR)
+                wrote = 0;
+            done += wrote > 0 ? wrote : 0;
+        }
+        if (got < 0 || done < got) {
+            got = -1;
+            break;
+        }
+    }
+    if (got == 0 && fsync(to) == 0)
+        answer = 0;
+    cause = errno;
+    if (to >= 0)
+        close(to);
+    if (from >= 0)
+        close(from);
+    free(buffer);
+    errno = cause;
+    return answer;
+}
+
+/* A second name, or where the file system has no such thing, a second file. */
+static int link_file(int from, int to, const char *name)
+{
+    if (linkat(from, name, to, name, 0) == 0)
+        return 0;
+    return errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS || errno == EMLINK
+               ? copy_file(from, to, name)
+               : -1;
+}
+
 static int link_files(const char *from, const char *to, struct bl_error *err)
 {
     DIR *folder = opendir(from);
@@ -291,8 +338,8 @@ static int link_files(const char *from, const char *to, struct bl_error *err)
         answer = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", folder ? to : from, strerror(errno));
     while (answer == 0 && (entry = readdir(folder)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            linkat(dirfd(folder), entry->d_name, target, entry->d_name, 0) != 0)
-            answer = bl_error_set(err, BL_EXIT_FAILED, "%s/%s: no second name in %s: %s", from,
+            link_file(dirfd(folder), target, entry->d_name) != 0)
+            answer = bl_error_set(err, BL_EXIT_FAILED, "%s/%s: not in %s too: %s", from,
                                   entry->d_name, to, strerror(errno));
     if (answer == 0 && fsync(target) != 0 && errno != EINVAL && errno != ENOTSUP)
         answer = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", to, strerror(errno));

@@ -49,7 +49,8 @@ int bl_checkpoint_sync_folder(const char *path);
  * removed after. */
 int bl_checkpoint_publish(const char *directory, const char *temporary, uint32_t attempt,
                           uint64_t step, struct bl_error *err);
-/* A second name for every file of <from>/<step>, as <to>/<step>: published the same way. */
+/* A second name for every file of <from>/<step>, as <to>/<step>: published the same way. Copies
+ * where the file system has only one name for a file. */
 int bl_checkpoint_link(const char *from, const char *to, uint32_t attempt, uint64_t step,
                        struct bl_error *err);
 /* Removes what lies before the `keep` newest steps up to `newest`, and leftovers of attempts up to

@@ -66,10 +66,6 @@ static enum outcome publish(struct bl_saver *s)
 
     if (bl_checkpoint_write_state(s->temporary, s->c, &s->sums, s->shard_sums, &s->error) != 0)
         return FAILED;
-    if (bl_checkpoint_sync_folder(s->temporary) != 0) {
-        bl_error_set(&s->error, BL_EXIT_FAILED, "%s: %s", s->temporary, strerror(errno));
-        return FAILED;
-    }
     if (s->setup.owns && s->setup.owns(s->setup.context, &s->error) != 0)
         return LOST;
     if (bl_checkpoint_publish(s->target, s->temporary, i->attempt, i->step, &s->error) != 0)
@@ -176,15 +172,20 @@ int bl_saver_busy(const struct bl_saver *s)
     return s->phase != IDLE;
 }
 
+int bl_saver_reserve(struct bl_saver *s, const struct bl_checkpoint *c)
+{
+    return bl_copy_reserve(s->copy, c);
+}
+
 int bl_saver_begin(struct bl_saver *s, const struct bl_checkpoint *c, uint32_t where,
                    struct bl_error *err)
 {
-    int aside;
+    int copy = s->setup.copy && !(where & BL_SAVE_STILL), aside;
 
     s->began = bl_clock();
-    if (bl_copy_take(s->copy, c, s->setup.copy, &s->c, &aside, err) != 0)
+    if (bl_copy_take(s->copy, c, copy, &s->c, &aside, err) != 0)
         return -1;
-    s->where = where;
+    s->where = where & (BL_SAVE_CHECKPOINT | BL_SAVE_RING);
     s->target = where & BL_SAVE_CHECKPOINT ? s->directory : s->ring;
     s->temporary =
         bl_format("%s/.tmp-%" PRIu32 "-%" PRIu64, s->target, c->info.attempt, c->info.step);

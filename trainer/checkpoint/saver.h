@@ -16,13 +16,14 @@
 #include "checkpoint/checkpoint.h"
 #include "collectives/world.h"
 
-/* Where to: a checkpoint to resume from, a state of the ring, or both at once. */
-enum { BL_SAVE_CHECKPOINT = 1, BL_SAVE_RING = 2 };
+/* Where to: a checkpoint to resume from, a state of the ring, or both at once. BL_SAVE_STILL:
+ * nothing changes before wait, so no copy is made and begin returns when the files are written. */
+enum { BL_SAVE_CHECKPOINT = 1, BL_SAVE_RING = 2, BL_SAVE_STILL = 4 };
 
 struct bl_saver_setup {
     const char *directory;  /* <run>/checkpoints; the ring is in <directory>/ring */
     struct bl_world *world; /* NULL: one process */
-    int copy;               /* 0: begin returns when the files are written; no copy is made */
+    int copy;               /* 0: every save is BL_SAVE_STILL */
     uint64_t keep, keep_every;
     uint64_t ring; /* states that stay in it */
     /* Whether this attempt still owns the run: asked by process 0 before a folder gets its name,
@@ -52,6 +53,9 @@ struct bl_saver_report {
 struct bl_saver;
 
 int bl_saver_make(const struct bl_saver_setup *setup, struct bl_saver **out, struct bl_error *err);
+/* Takes the memory of the copies of what is like `c`, whose data is not read. -1: there is none,
+ * and as long as that is so, saves are written by begin itself. */
+int bl_saver_reserve(struct bl_saver *s, const struct bl_checkpoint *c);
 /* Waits for the own thread, not for other processes. NULL is fine. */
 void bl_saver_free(struct bl_saver *s);
 
