@@ -57,9 +57,10 @@ static void help(void)
         "                    the new run begins, else at every start that is given it\n\n"
         "SIGTERM and SIGUSR1 end it after the current step with a checkpoint (exit 75), SIGINT "
         "too\n"
-        "(exit 130) and at once when it comes twice. Before the first step there is nothing to "
-        "save:\n"
-        "they end it at once. A run whose directory is removed, moved or replaced ends with "
+        "(exit 130). When SIGINT comes twice it ends at once: a checkpoint that is being written "
+        "is\n"
+        "given up, those before it stay. Before the first step there is nothing to save: they end\n"
+        "it at once. A run whose directory is removed, moved or replaced ends with "
         "1.\n",
         usage);
 }

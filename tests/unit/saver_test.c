@@ -5,15 +5,18 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "checkpoint/internal.h"
 #include "checkpoint/merged.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/saver.h"
 
 static char folder[] = "/tmp/ballast-saver-XXXXXX";
@@ -228,6 +231,51 @@ static void test_shards_that_do_not_cover(void **state)
     refuses_shards(2, start, "a.bias.master: elements before these are in no shard");
 }
 
+/* Files without a fault, with fitting checksums, whose slices are none. */
+static void test_slices_that_are_none(void **state)
+{
+    static const char *const wrong[] = {"",
+                                        "[]",
+                                        "{\"begin\":0,\"end\":5}",
+                                        "{\"begin\":0,\"end\":4,\"shape\":[5]}",
+                                        "{\"begin\":1,\"end\":6,\"shape\":[5]}",
+                                        "{\"begin\":5,\"end\":0,\"shape\":[5]}",
+                                        "{\"begin\":-1,\"end\":4,\"shape\":[5]}",
+                                        "{\"begin\":0,\"end\":5,\"shape\":5}",
+                                        "{\"begin\":0,\"end\":5,\"shape\":[-5]}",
+                                        "{\"begin\":0,\"end\":5,\"shape\":[1,1,1,1,5]}",
+                                        "{\"begin\":0,\"end\":5,\"shape\":[4294967296,4294967296]}",
+                                        "{\"begin\":0,\"begin\":0,\"end\":5,\"shape\":[5]}"};
+    const char *path = write_shards("none", 2, (const uint64_t[]){0, 5, ELEMENTS});
+    struct model m;
+
+    (void)state;
+    make_model(&m, 3, 1.0f, 0, 5, 0, 2, 0);
+    for (size_t i = 0; i <= sizeof(wrong) / sizeof(wrong[0]); i++) {
+        const char *text = i > 0 ? wrong[i - 1] : "{\"begin\":0,\"end\":5,\"shape\":[5]}";
+        const char *const metadata[] = {m.states[0].name, text, NULL};
+        struct bl_checkpoint_reader *r = NULL;
+        struct bl_error err = BL_ERROR_INIT;
+        struct bl_checkpoint_sums sums = {0};
+        uint64_t optimizer[2];
+        char file[300];
+        make_model(&m, 3, 1.0f, 5, ELEMENTS, 1, 2, 0);
+        assert_int_equal(bl_checkpoint_write_files(path, &m.c, &sums, &err), 0);
+        optimizer[1] = sums.optimizer;
+        make_model(&m, 3, 1.0f, 0, 5, 0, 2, 0);
+        assert_int_equal(bl_checkpoint_write_files(path, &m.c, &sums, &err), 0);
+        snprintf(file, sizeof(file), "%s/optimizer-1-of-2.safetensors", path);
+        assert_int_equal(bl_safetensors_write(file, m.states, 1, metadata, &optimizer[0], &err), 0);
+        assert_int_equal(bl_checkpoint_write_state(path, &m.c, &sums, optimizer, &err), 0);
+        if (bl_checkpoint_open(path, &r, &err) != (i > 0 ? -1 : 0))
+            fail_msg("%s: %s", text, i > 0 ? "taken" : err.text);
+        bl_checkpoint_close(r);
+        if (i > 0 && !strstr(err.text, "optimizer-1-of-2.safetensors: tensor a.bias.master: its "
+                                       "metadata does not say"))
+            fail_msg("%s: %s", text, err.text);
+    }
+}
+
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 static size_t read_bytes(const char *path, char *bytes, size_t limit)
@@ -425,6 +473,9 @@ static void test_save(void **state)
     (void)state;
     for (int copy = 0; copy < 2; copy++) {
         struct bl_saver *s = make_saver(in_folder(copy ? "async" : "sync"), copy, 3, 0, 0);
+        struct model m;
+        make_model(&m, 0, 0.0f, 0, ELEMENTS, 0, 1, 0);
+        assert_int_equal(bl_saver_reserve(s, &m.c), 0);
         assert_int_equal(bl_saver_poll(s, &report, &err), 0);
         assert_int_equal(report.event, BL_SAVER_NOTHING);
         for (uint64_t step = 1; step <= 3; step++) {
@@ -457,6 +508,44 @@ static void test_what_is_kept(void **state)
     check_numbers(in_folder("kept/12"), 12.0f);
     check_numbers(in_folder("kept/ring/12"), 12.0f);
     check_numbers(in_folder("kept/ring/9"), 9.0f);
+    bl_saver_free(s);
+}
+
+/* In place of libc's: FAT, some FUSE file systems and object stores have no second names. */
+static int no_links, links;
+
+int linkat(int from, const char *name, int to, const char *other, int flags)
+{
+    if (no_links) {
+        errno = EPERM;
+        return -1;
+    }
+    links++;
+    return (int)syscall(SYS_linkat, from, name, to, other, flags);
+}
+
+static void test_ring_without_links(void **state)
+{
+    struct bl_saver *s = make_saver(in_folder("copied"), 1, 1, 0, 2);
+    struct stat first, second;
+
+    (void)state;
+    for (int step = 1; step <= 3; step++) {
+        no_links = step == 2;
+        links = 0;
+        struct bl_saver_report report =
+            save(s, (uint64_t)step, (float)step, BL_SAVE_CHECKPOINT | BL_SAVE_RING);
+        assert_int_equal(report.event, BL_SAVER_SAVED);
+        assert_int_equal(report.published, BL_SAVE_CHECKPOINT | BL_SAVE_RING);
+        assert_int_equal(links, no_links ? 0 : 4);
+    }
+    no_links = 0;
+    assert_string_equal(steps_in(in_folder("copied/ring")), "2 3 ");
+    check_numbers(in_folder("copied/ring/2"), 2.0f);
+    check_numbers(in_folder("copied/ring/3"), 3.0f);
+    assert_int_equal(stat(in_folder("copied/3/state.json"), &first), 0);
+    assert_int_equal(stat(in_folder("copied/ring/3/state.json"), &second), 0);
+    assert_true(first.st_ino == second.st_ino);
     bl_saver_free(s);
 }
 
@@ -614,10 +703,12 @@ int main(void)
         cmocka_unit_test(test_shards_merge),
         cmocka_unit_test(test_shards_of_another_model),
         cmocka_unit_test(test_shards_that_do_not_cover),
+        cmocka_unit_test(test_slices_that_are_none),
         cmocka_unit_test(test_every_byte_counts),
         cmocka_unit_test(test_swapped_files),
         cmocka_unit_test(test_save),
         cmocka_unit_test(test_what_is_kept),
+        cmocka_unit_test(test_ring_without_links),
         cmocka_unit_test(test_later_steps_do_not_count),
         cmocka_unit_test(test_claim_lost),
         cmocka_unit_test(test_recover),

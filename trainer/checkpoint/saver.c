@@ -207,14 +207,13 @@ struct news {
 /* What every process has to say of this phase: the worst of it, with its error in s->error. */
 static int gather(struct bl_saver *s, enum outcome *out, struct bl_error *err)
 {
-    struct news mine = {.outcome = atomic_load(&s->outcome), .sum = s->sums.optimizer}, *all;
+    struct news mine = {.outcome = atomic_load(&s->outcome)}, *all;
     int worst = DONE, answer;
 
-    if (mine.outcome != RUNNING) {
+    if (mine.outcome != RUNNING) { /* else the thread may be writing them */
+        mine.sum = s->sums.optimizer;
         mine.error = s->error;
         mine.published = s->published;
-    } else {
-        mine.sum = 0;
     }
     if (s->processes == 1) {
         *out = (enum outcome)mine.outcome;
