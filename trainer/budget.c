@@ -2,6 +2,7 @@
 
 #include "data/prefetch.h"
 #include "base/memory.h"
+#include "reduce.h"
 #include "regularizers.h"
 #include "shard.h"
 
@@ -58,6 +59,28 @@ static uint64_t sent_bytes(const struct bl_setup *s, uint32_t processes)
     return (uint64_t)(bytes * (double)(processes - 1) / (double)processes);
 }
 
+/* One process adds ranks up as they come; each of several keeps those it plays. And the result. */
+static int ranks_bytes(const struct bl_setup *s, uint32_t processes, struct bl_budget *b,
+                       struct bl_error *err)
+{
+    int64_t head = s->info.tied ? -1 : bl_params_find(&s->params, s->info.head);
+    uint64_t arena = s->params.floats * sizeof(float);
+    uint64_t part = head >= 0 ? s->params.items[head].count * sizeof(float) : 0;
+    struct bl_reduce_setup reduce = {
+        .params = &s->params,
+        .dials = &s->dials,
+        .cluster = &s->config->cluster,
+        .ranks = (uint32_t)s->ranks,
+        .head = head,
+    };
+    if (bl_reduce_describe(&reduce, &b->ranks, &b->order, err) < 0)
+        return -1;
+    if (processes > 1)
+        b->ranks = s->ranks / processes * (arena + part);
+    b->ranks = s->ranks > 1 ? b->ranks + arena + part : 0;
+    return 0;
+}
+
 int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_t processes,
                    struct bl_budget *out, struct bl_error *err)
 {
@@ -68,6 +91,7 @@ int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_
     uint64_t micro = (uint64_t)c->batch.micro, states, shard;
     uint32_t needs = monitor_needs(s);
 
+    *out = (struct bl_budget){0}; /* so that bl_budget_free may follow an error */
     if (largest_shard(s, processes, &shard, err) < 0)
         return -1;
     /* Room for one row: only what the set asks of the head is of interest. */
@@ -88,11 +112,8 @@ int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_
     if (c->run.save == BL_SAVE_ASYNC)
         b.snapshot = arena + b.optimizer;
     b.sent = sent_bytes(s, processes);
-    if (s->ranks > 1)
-        b.ranks = arena + (s->info.tied
-                               ? 0
-                               : s->params.items[bl_params_find(&s->params, s->info.head)].count *
-                                     sizeof(float));
+    if (ranks_bytes(s, processes, &b, err) < 0)
+        return -1;
     b.batch = bl_prefetch_bytes(s->info.sequences, s->info.context) +
               rows * row_terms(s) * sizeof(double) + bl_rows_bytes(rows, pz, before);
     if (s->validation != NULL || c->data.holdout > 0)
@@ -102,4 +123,9 @@ int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_
     b.checkpoint = (2 + states) * s->params.elements * sizeof(float);
     *out = b;
     return 0;
+}
+
+void bl_budget_free(struct bl_budget *b)
+{
+    bl_text_free(&b->order);
 }

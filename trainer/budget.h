@@ -16,10 +16,12 @@ struct bl_budget {
     /* A process sends so much in a step at least, whatever the order of the sum: a piece of its
      * gradient to each other process, and its own piece of the result to each. */
     uint64_t sent;
+    struct bl_text order; /* of the sum over ranks, as bl_sum_text says it */
 };
 
 /* For a setup whose plugins are created (bl_setup_create); processes as it was made for. */
 int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_t processes,
                    struct bl_budget *out, struct bl_error *err);
+void bl_budget_free(struct bl_budget *b);
 
 #endif

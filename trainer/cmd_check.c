@@ -127,11 +127,14 @@ static int print_memory(const struct bl_setup *s, uint32_t processes, struct bl_
         if (processes > 1)
             printf("\n# messages\n  %-26s %sB: each process, at least\n", "sent in a step",
                    bl_human((double)b.sent, each));
+        if (s->ranks > 1)
+            printf("\n# sum over ranks\n  %s", b.order.text);
         printf("\n# disk\n");
         print_bytes("one checkpoint", (double)b.checkpoint);
         printf("  %-26s %sB: run.keep = %lld, and one more while it is written\n", "all of them",
                bl_human((double)b.checkpoint * (double)(s->config->run.keep + 1), each),
                (long long)s->config->run.keep);
+        bl_budget_free(&b);
     }
     bl_backend_destroy(backend);
     return rc;

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARD_BLOCK = 4096 };
-
 /* ---- dials ----------------------------------------------------------------------------------- */
 
 static struct bl_sum_format format_of(const struct bl_precision *dials, uint32_t group)
@@ -158,46 +156,14 @@ int bl_reduce_make(const struct bl_reduce_setup *setup, struct bl_sum **out, str
     return rc;
 }
 
-uint64_t bl_reduce_bytes(const struct bl_reduce_setup *setup)
+int bl_reduce_describe(const struct bl_reduce_setup *setup, uint64_t *bytes, struct bl_text *text,
+                       struct bl_error *err)
 {
     struct layout layout;
     struct bl_sum_setup sum;
-    uint64_t bytes = prepare(setup, &layout, &sum, NULL) == 0 ? bl_sum_bytes(&sum) : 0;
+    int rc = prepare(setup, &layout, &sum, err);
+    if (rc == 0)
+        rc = bl_sum_describe(&sum, bytes, text, err);
     free_layout(&layout);
-    return bytes;
-}
-
-/* ---- shards ---------------------------------------------------------------------------------- */
-
-/* The border that is nearest to an element. */
-static uint64_t nearest_border(const struct bl_params *params, uint64_t element)
-{
-    uint64_t below = 0, above = params->floats;
-    for (uint64_t i = 0; i < params->count; i++) {
-        uint64_t begin = params->items[i].offset, end = begin + params->items[i].count;
-        if (begin >= element) {
-            above = begin < above ? begin : above;
-            break;
-        }
-        below = begin + (element - begin) / SHARD_BLOCK * SHARD_BLOCK;
-        if (element < end) {
-            uint64_t next = below + SHARD_BLOCK;
-            above = next < end ? next : i + 1 < params->count ? params->items[i + 1].offset : above;
-            break;
-        }
-        if (below >= end) /* in the padding after the parameter: its last border */
-            below = begin + (params->items[i].count - 1) / SHARD_BLOCK * SHARD_BLOCK;
-    }
-    return element - below <= above - element ? below : above;
-}
-
-void bl_reduce_shards(const struct bl_params *params, uint32_t processes, uint64_t *border)
-{
-    border[0] = 0;
-    border[processes] = params->floats;
-    for (uint32_t p = 1; p < processes; p++) {
-        uint64_t at = nearest_border(params, params->floats / processes * p +
-                                                 params->floats % processes * p / processes);
-        border[p] = at > border[p - 1] ? at : border[p - 1];
-    }
+    return rc;
 }

@@ -24,16 +24,14 @@ struct bl_reduce_setup {
     struct bl_world *world;                   /* NULL: one process plays all */
     uint64_t seed;
     int64_t head; /* index of the output matrix, its CE part is summed beside it; -1 = none */
-    const uint64_t *shard; /* bl_reduce_shards; NULL = none */
+    const uint64_t *shard; /* bl_shard_cut; NULL = none */
 };
 
 /* Refuses with BL_EXIT_USAGE, naming the dial, what is no format, average or rounding, and what
  * collectives/order.h and sum.h refuse. */
 int bl_reduce_make(const struct bl_reduce_setup *setup, struct bl_sum **out, struct bl_error *err);
-uint64_t bl_reduce_bytes(const struct bl_reduce_setup *setup); /* 0: it would be refused */
-
-/* border (processes + 1): whose elements of the arena are whose, as even as can be with borders at
- * multiples of 4096 elements from the beginning of a parameter. */
-void bl_reduce_shards(const struct bl_params *params, uint32_t processes, uint64_t *border);
+/* The same without making it: its bytes, and its text (may be NULL). */
+int bl_reduce_describe(const struct bl_reduce_setup *setup, uint64_t *bytes, struct bl_text *text,
+                       struct bl_error *err);
 
 #endif

@@ -13,6 +13,7 @@
 
 static void run_free(struct bl_run *r)
 {
+    bl_job_free(r->job);
     bl_run_free_saver(r);
     bl_prefetch_free(r->prefetch); /* its thread uses the source */
     bl_alarms_free(r->alarms);
@@ -394,7 +395,8 @@ int bl_run_train(struct bl_setup *s, struct bl_world *world, const struct bl_sta
                        .world = world,
                        .process = bl_world_process(world),
                        .processes = bl_world_processes(world),
-                       .directory = {.folder = -1, .lock = -1, .claim = -1}};
+                       .directory = {.folder = -1, .lock = -1, .claim = -1},
+                       .lost = BL_ERROR_INIT};
     int rc = -1;
     if (bl_world_agree(world, run_make(&r, err), err) < 0)
         goto done;
@@ -414,6 +416,8 @@ int bl_run_train(struct bl_setup *s, struct bl_world *world, const struct bl_sta
         goto done;
     }
     announce(&r);
+    if (r.process == 0)
+        r.job = bl_job_make();
     rc = loop(&r, err);
     if (rc < 0)
         bl_run_save_end(&r, err);

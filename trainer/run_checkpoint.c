@@ -187,9 +187,11 @@ static int begin(struct bl_run *r, uint32_t where, struct bl_error *err)
     struct bl_run_views v = {0};
     struct saved saved = {0};
     struct loaded loaded = {0};
+    r->saving.began = bl_clock();
     const uint64_t *part = r->saving.parts + r->process;
     int rc = -1;
-    if (check_finite(r, err) < 0 || bl_run_compare(r, err) < 0 ||
+    /* Compared first: what is not finite in one process alone is a fault of that one. */
+    if (bl_run_compare(r, err) < 0 || check_finite(r, err) < 0 ||
         bl_run_views_make(r, part[0], part[1], &v, err) < 0 ||
         bl_run_each_instance(r, save_instance, &saved, err) < 0 ||
         save_alarms(r, &saved, err) < 0 || loaded_make(r, &loaded, err) < 0)
@@ -226,6 +228,9 @@ static void take_report(struct bl_run *r, const struct bl_saver_report *report)
 {
     if (report->published & BL_SAVE_CHECKPOINT) {
         r->saved = report->step;
+        r->saving.seconds = bl_clock() - r->saving.began;
+        if (r->process == 0)
+            bl_job_saved(report->step);
         bl_log(BL_LOG_INFO, "checkpoint %s/checkpoints/%llu", r->directory.path,
                (unsigned long long)report->step);
     }

@@ -87,7 +87,9 @@ int bl_run_norm(struct bl_run *r, double *out, struct bl_error *err)
 
 int bl_run_whole_gradient(struct bl_run *r, struct bl_error *err)
 {
-    if (r->scattered && bl_sum_gather(r->sum, r->gradient, err) < 0)
+    /* A plugin asks for it, and that of another process may have failed before it could. */
+    if (r->scattered &&
+        (bl_world_agree(r->world, 0, err) < 0 || bl_sum_gather(r->sum, r->gradient, err) < 0))
         return -1;
     r->scattered = 0;
     return 0;
@@ -218,7 +220,7 @@ int bl_run_gradient(struct bl_run *r, uint32_t needs, int rows_wanted, struct bl
         .context = &c,
         .out = r->gradient,
         .part_out = c.split ? r->ce_gradient : NULL,
-        .measure = (needs & 8 /*REDUCTION*/) != 0,
+        .measure = (needs & BL_MONITOR_REDUCTION) != 0,
     };
     run.scatter = r->border != NULL && !run.measure;
     if (bl_sum_run(r->sum, &run, err) < 0)
@@ -227,6 +229,7 @@ int bl_run_gradient(struct bl_run *r, uint32_t needs, int rows_wanted, struct bl
     if (gather_ranks(r, err) < 0 || (rows_wanted && gather_statistics(r, pz, err) < 0))
         return -1;
     r->scattered = run.scatter;
+    r->measured = run.measure;
     r->gradients_ready = 1;
     r->ce_ready = c.split;
     return 0;

@@ -5,6 +5,7 @@
 #include "data/prefetch.h"
 #include "alarms.h"
 #include "attempts.h"
+#include "job.h"
 #include "metrics/metrics.h"
 #include "reduce.h"
 #include "regularizers.h"
@@ -26,9 +27,10 @@ struct bl_process_news {
 /* Checkpoints on their way to the disk. */
 struct bl_run_saving {
     struct bl_saver *saver;
-    uint64_t *parts; /* (processes + 1) elements of the arena: who writes what */
-    char *from;      /* the state that this run was forked from, or NULL */
-    uint64_t failed; /* saves */
+    uint64_t *parts;       /* (processes + 1) elements of the arena: who writes what */
+    char *from;            /* the state that this run was forked from, or NULL */
+    uint64_t failed;       /* saves */
+    double began, seconds; /* when the newest began; what the newest on disk took */
 };
 
 struct bl_run {
@@ -43,7 +45,8 @@ struct bl_run {
     struct bl_update_state *update;
     struct bl_metrics *metrics; /* without sinks elsewhere than in process 0 */
     struct bl_alarms *alarms;
-    json_t *notes; /* what is not as in the checkpoint: for attempts.h; NULL: nothing */
+    struct bl_job *job; /* process 0's; NULL outside of a Slurm job */
+    json_t *notes;      /* what is not as in the checkpoint: for attempts.h; NULL: nothing */
     struct bl_run_saving saving;
     struct bl_sum *sum;
     struct bl_rows rows, eval_rows; /* rows: of all ranks, at their place */
@@ -52,10 +55,11 @@ struct bl_run {
     struct bl_batch batch; /* of the step, and free for other use until the next; the prefetch's */
 
     struct bl_shards
-        shards;       /* cluster.shard = "optimizer"; begin NULL: every process updates all */
-    uint64_t *border; /* (processes + 1) theirs */
-    int scattered;    /* `gradient` is valid in the own shard only */
-    uint64_t equal;   /* step at which all processes had the same weights last; 0 = none */
+        shards;           /* cluster.shard = "optimizer"; begin NULL: every process updates all */
+    uint64_t *border;     /* (processes + 1) theirs */
+    int scattered;        /* `gradient` is valid in the own shard only */
+    struct bl_error lost; /* what host->tensor met when it gathered it: no answer tells */
+    uint64_t equal;       /* step at which all processes had the same weights last; 0 = none */
     struct bl_rank_rows *rank_rows;
 
     float *gradient;    /* (params.floats) reduced; the model's arena itself when W = 1 */
@@ -72,6 +76,7 @@ struct bl_run {
     double waited;                 /* seconds for the batch */
     double seconds, peers;         /* of the last step: own work, waits for other processes */
     int signal;                    /* that ends the run, agreed by all processes; 0 = none */
+    int measured;                  /* the sum over ranks of this step was */
     int gradients_ready, ce_ready; /* what host->tensor may give now */
 };
 
@@ -127,6 +132,8 @@ double bl_run_cross_entropy(const struct bl_rows *rows, uint64_t first, uint64_t
  * each took. All processes stop at the same step, whichever of them got the signal. got: 0, 1
  * stopped, -1 with the error; the answer is that of all. */
 int bl_run_exchange(struct bl_run *r, int got, struct bl_error *err);
+/* Tells Slurm how far the run is. */
+void bl_run_tell_job(struct bl_run *r, double loss);
 /* Spread over ranks and processes into the row; names a slow process. */
 void bl_run_record_ranks(struct bl_run *r);
 /* The weights of all processes, or -1 with the process whose weights deviate. */

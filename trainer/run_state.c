@@ -124,6 +124,8 @@ int bl_run_each_instance(struct bl_run *r,
     }
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
         for (size_t i = 0; i < lists[l]->count; i++) {
+            if (!lists[l]->items[i]->created)
+                continue; /* a sink elsewhere than in process 0 */
             if (f(lists[l]->items[i], context, err) < 0)
                 return -1;
         }

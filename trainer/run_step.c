@@ -88,10 +88,22 @@ static void shift_block(void *argument, uint64_t b)
         s->gradient[i] += s->sign * s->part[i];
 }
 
+/* What plugins answer is mostly the same in all processes: then one of them says it. A plugin that
+ * waits for the whole gradient hears of another's error there: bl_run_whole_gradient. */
+static int agree(struct bl_run *r, int rc, struct bl_error *err)
+{
+    return r->lost.code != 0 ? -1 : bl_world_agree(r->world, rc, err);
+}
+
 /* Terms on the output matrix, then projections of the cross-entropy part of its gradient. */
 static int head_gradient(struct bl_run *r, struct bl_error *err)
 {
     struct bl_tensor head, g;
+    if (!bl_regularizers_has_weight_grad(r->regularizers) &&
+        !bl_regularizers_has_project_grad(r->regularizers))
+        return 0;
+    if (bl_run_whole_gradient(r, err) < 0)
+        return -1;
     if (bl_run_tensor(r, (uint64_t)r->head, BL_WEIGHT, &head) < 0 ||
         bl_run_tensor(r, (uint64_t)r->head, BL_GRADIENT, &g) < 0)
         return bl_error_set(err, BL_EXIT_FAILED, "the output matrix has no gradient");
@@ -106,11 +118,19 @@ static int head_gradient(struct bl_run *r, struct bl_error *err)
     struct shift shift = {g.data, ce.data, -1, g.count};
     uint64_t blocks = (g.count + SHIFT_BLOCK - 1) / SHIFT_BLOCK;
     r->backend->ops->parallel_for(r->backend, blocks, shift_block, &shift);
-    if (bl_regularizers_project_grad(r->regularizers, &ce, err) < 0)
+    if (agree(r, bl_regularizers_project_grad(r->regularizers, &ce, err), err) < 0)
         return -1;
     shift.sign = 1;
     r->backend->ops->parallel_for(r->backend, blocks, shift_block, &shift);
     return 0;
+}
+
+/* Whether a plugin asked for a gradient that could not be gathered: whatever it made of that. */
+static int lost(const struct bl_run *r, struct bl_error *err)
+{
+    if (r->lost.code != 0 && err != NULL)
+        *err = r->lost;
+    return r->lost.code != 0;
 }
 
 /* ---- guards ---------------------------------------------------------------------------------- */
@@ -135,12 +155,14 @@ static int run_guards(struct bl_run *r, int updates, struct bl_guard_input *in, 
             rc = g->ops.guard.update(g->self, &g->host, in, &v, err);
         else if (!updates && g->ops.guard.gradient != NULL)
             rc = g->ops.guard.gradient(g->self, &g->host, in, &v, &changed, err);
+        if (lost(r, err))
+            return -1;
         if (rc < 0)
             return bl_error_prefix(err, "guard %s", g->name);
         if (!(v.scale >= 0 && isfinite(v.scale)))
             return bl_error_set(err, BL_EXIT_FAILED, "guard %s: scale %g is not a number >= 0",
                                 g->name, v.scale);
-        if (changed) {
+        if (changed && !r->scattered) { /* else it has not seen what it says it changed */
             if (bl_run_norm(r, &in->norm, err) < 0)
                 return -1;
             in->norm *= out->scale;
@@ -163,7 +185,12 @@ static int run_monitors(struct bl_run *r, const struct bl_monitor_input *in, int
         struct bl_plugin_instance *m = r->s->monitors.items[i];
         int32_t (*op)(void *, const struct bl_host *, const struct bl_monitor_input *,
                       struct bl_error *) = after ? m->ops.monitor.after : m->ops.monitor.observe;
-        if (op != NULL && bl_run_is_due(m, in->step) && op(m->self, &m->host, in, err) < 0)
+        if (op == NULL || !bl_run_is_due(m, in->step))
+            continue;
+        int rc = op(m->self, &m->host, in, err);
+        if (lost(r, err))
+            return -1;
+        if (rc < 0)
             return bl_error_prefix(err, "monitor %s", m->name);
     }
     return 0;
@@ -205,7 +232,7 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
         if (bl_update_prepare(r->update, lr, gradients->scale, &squares, err) < 0)
             return -1;
         in->norm = sqrt(squares);
-        if (run_guards(r, 1, in, &v, err) < 0)
+        if (agree(r, run_guards(r, 1, in, &v, err), err) < 0)
             return -1;
     }
     *skipped = v.skip;
@@ -220,7 +247,7 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
         return 0;
     struct bl_tensor head;
     if (bl_run_tensor(r, (uint64_t)r->head, BL_WEIGHT, &head) < 0 ||
-        bl_regularizers_project_weight(r->regularizers, &head, err) < 0)
+        agree(r, bl_regularizers_project_weight(r->regularizers, &head, err), err) < 0)
         return -1;
     bl_update_store(r->update, (uint64_t)r->head, (uint64_t)r->head + 1);
     if (r->border != NULL)
@@ -275,12 +302,12 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
         .learning_rate = lr,
         .loss = ce + aux,
     };
-    if (run_monitors(r, &in, 0, err) < 0)
-        goto fail;
-
     struct bl_guard_input guarded = {sizeof guarded, 0, step, ce + aux, norm, lr};
     struct verdict v = {1, 0};
-    if (run_guards(r, 0, &guarded, &v, err) < 0)
+    int observed = observers_due(r, step), rc = run_monitors(r, &in, 0, err);
+    if (rc == 0)
+        rc = run_guards(r, 0, &guarded, &v, err);
+    if ((observed || s->guards.count > 0) && agree(r, rc, err) < 0)
         goto fail;
     bl_metrics_set(r->metrics, "optim/grad_norm_clipped", guarded.norm);
     int failed = 0, skipped = 0;
@@ -292,7 +319,7 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     if (!failed && update(r, lr, &v, needs, &guarded, &skipped, err) < 0)
         goto fail;
     bl_metrics_set(r->metrics, "optim/skipped", skipped);
-    if (!failed && run_monitors(r, &in, 1, err) < 0)
+    if (!failed && observed && agree(r, run_monitors(r, &in, 1, err), err) < 0)
         goto fail;
 
     double seconds = r->waited + bl_clock() - start;
@@ -307,6 +334,7 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
         goto fail;
     r->gradients_ready = r->ce_ready = 0;
     r->step = step;
+    bl_run_tell_job(r, ce + aux);
     return 0;
 fail: /* the row of the step that ends a run tells why */
     r->gradients_ready = r->ce_ready = 0;

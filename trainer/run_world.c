@@ -1,13 +1,34 @@
 /* What the processes of a run tell each other about the run itself: signals, times, faults. */
 #include <signal.h>
 
+#include "base/log.h"
 #include "replicas.h"
 #include "run_internal.h"
 #include "stop.h"
 
+/* The signal that came, or USR1 when the time limit of the job leaves no more than the last save
+ * takes: half as long again as the one before, two steps, and seconds for what Slurm does late. */
+static int signal_to_stop(struct bl_run *r)
+{
+    const double slack = 5;
+    int number = bl_stop_signal();
+    double remaining = bl_job_remaining(r->job);
+    if (number == 0 && remaining < 1.5 * r->saving.seconds + 2 * (r->seconds + r->peers) + slack) {
+        bl_log(BL_LOG_INFO, "the time limit of the job is %.0f s away: the run stops here",
+               remaining);
+        number = SIGUSR1;
+    }
+    return number;
+}
+
+void bl_run_tell_job(struct bl_run *r, double loss)
+{
+    bl_job_progress(r->job, r->step, r->s->info.steps, loss, r->seconds + r->peers);
+}
+
 int bl_run_exchange(struct bl_run *r, int got, struct bl_error *err)
 {
-    struct bl_process_news mine = {r->seconds, r->peers, bl_stop_signal(), got};
+    struct bl_process_news mine = {r->seconds, r->peers, signal_to_stop(r), got};
     int failed = 0;
     if (bl_world_gather(r->world, &mine, sizeof mine, r->news, err) < 0)
         return -1;

@@ -4,6 +4,8 @@ include %D%/cgroup.mk
 include %D%/conformance.mk
 include %D%/data.mk
 include %D%/dials.mk
+include %D%/doctor.mk
+include %D%/job.mk
 include %D%/model.mk
 include %D%/pack.mk
 include %D%/regularizers.mk

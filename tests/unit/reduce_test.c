@@ -209,7 +209,9 @@ static void check_buckets(const struct bl_precision *p, int64_t bucket, const ch
     bl_sum_text(s, &text);
     if (strncmp(text.text, want, strlen(want)) != 0)
         fail_msg("\"%s\" does not begin with \"%s\"", text.text, want);
-    assert_true(bl_reduce_bytes(&setup) > 0);
+    uint64_t bytes = 0;
+    assert_int_equal(bl_reduce_describe(&setup, &bytes, NULL, &err), 0);
+    assert_true(bytes > 0);
     bl_text_free(&text);
     bl_sum_free(s);
 }
@@ -267,28 +269,6 @@ static void test_groups(void **state)
     free(out);
 }
 
-/* ---- shards ---------------------------------------------------------------------------------- */
-
-static void test_shards(void **state)
-{
-    (void)state;
-    uint64_t border[MOST + 1];
-    for (uint32_t processes = 1; processes <= MOST; processes++) {
-        bl_reduce_shards(&params, processes, border);
-        assert_true(border[0] == 0 && border[processes] == FLOATS);
-        for (uint32_t p = 1; p < processes; p++) {
-            uint64_t in = border[p] < 100 ? 0 : border[p] < AFTER ? 100 : AFTER;
-            double even = (double)FLOATS * p / processes;
-            assert_true(border[p] >= border[p - 1]);
-            assert_true(border[p] == FLOATS || (border[p] - in) % 4096 == 0);
-            assert_true(border[p] <= GAP || border[p] >= AFTER);
-            assert_true(fabs((double)border[p] - even) <= 2048 + 16);
-        }
-    }
-    bl_reduce_shards(&params, 2, border);
-    assert_true(border[1] == AFTER); /* 20000 is even, 100 + 4 * 4096 farther */
-}
-
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refused(struct bl_precision p, uint32_t ranks, const char *word)
@@ -303,7 +283,8 @@ static void refused(struct bl_precision p, uint32_t ranks, const char *word)
     assert_int_equal(err.code, BL_EXIT_USAGE);
     if (strstr(err.text, word) == NULL)
         fail_msg("\"%s\" is not in: %s", word, err.text);
-    assert_true(bl_reduce_bytes(&setup) == 0);
+    uint64_t bytes;
+    assert_int_equal(bl_reduce_describe(&setup, &bytes, NULL, &err), -1);
 }
 
 static void test_refusals(void **state)
@@ -341,7 +322,6 @@ int main(void)
         cmocka_unit_test(test_two_plain_ranks), cmocka_unit_test(test_one_rank_is_nothing),
         cmocka_unit_test(test_stall),           cmocka_unit_test(test_predivide_range),
         cmocka_unit_test(test_order_of_blocks), cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_groups),          cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_refusals)};
+        cmocka_unit_test(test_groups),          cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* cluster.ring_order: read, refused, written again. */
+/* What the config says about sums over ranks, beyond plain keys: cluster.ring_order is read,
+ * refused and written again, formats of the wire and of sums too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <ballast/precision.h>
 
 #include "base/strings.h"
 #include "config/config.h"
@@ -63,6 +66,29 @@ static void test_round_trip(void **state)
     bl_config_free(c);
 }
 
+static void test_formats(void **state)
+{
+    (void)state;
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_config *c = NULL, *again = NULL;
+    struct bl_text text = {0};
+    if (read_text("data = { source = \"synthetic\"; };\nbatch = { sequences = 12; };\n"
+                  "model = { tied = false; };\n"
+                  "precision = { wire = \"fp16\"; sum = \"bf16\"; head = { sum = \"fp16\"; }; };\n",
+                  &c, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(bl_config_dump(c, NULL, NULL, &text, &err), 0);
+    if (read_text(text.text, &again, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(again->dials[BL_GROUP_NORM][BL_DIAL_WIRE], BL_FP16);
+    assert_int_equal(again->dials[BL_GROUP_NORM][BL_DIAL_SUM], BL_BF16);
+    assert_int_equal(again->dials[BL_GROUP_HEAD][BL_DIAL_SUM], BL_FP16);
+    assert_memory_equal(again->dials, c->dials, sizeof c->dials);
+    bl_text_free(&text);
+    bl_config_free(again);
+    bl_config_free(c);
+}
+
 static void test_none(void **state)
 {
     (void)state;
@@ -108,6 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_formats),
         cmocka_unit_test(test_none),
         cmocka_unit_test(test_refused),
     };

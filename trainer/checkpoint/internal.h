@@ -41,8 +41,8 @@ int bl_checkpoint_write_state(const char *folder, const struct bl_checkpoint *c,
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-/* Removes a folder of plain files, or a file; folders inside it are left and make this fail. 0 when there is
- * none; -1 with errno. */
+/* Removes a folder of plain files, or a file; folders inside it are left and make this fail. 0 when
+ * there is none; -1 with errno. */
 int bl_checkpoint_remove(const char *path);
 int bl_checkpoint_sync_folder(const char *path);
 /* <directory>/<step> := the folder `temporary`; one of the same step is put aside before and

@@ -218,8 +218,10 @@ static void emit_half(struct bl_program *p, uint32_t begin, uint32_t end)
 
 static void whole_piece(const struct bl_order *o, uint64_t index, struct bl_order_piece *out)
 {
+    struct bl_order_step last;
     (void)index;
-    *out = (struct bl_order_piece){.begin = 0, .end = o->setup.elements};
+    table_step(o, 0, o->program[0].length - 1, &last);
+    *out = (struct bl_order_piece){.begin = 0, .end = o->setup.elements, .owner = last.at};
 }
 
 int bl_order_pairwise(struct bl_order *o, struct bl_error *err)

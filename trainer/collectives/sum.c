@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "collectives/sum_internal.h"
 
 /* ---- setup ----------------------------------------------------------------------------------- */
@@ -150,6 +151,7 @@ static int plan(const struct bl_sum_setup *setup, struct bl_sum **out, struct bl
         return bl_error_set(err, BL_EXIT_FAILED, "sum over ranks: out of memory");
     uint32_t processes = setup->world != NULL ? bl_world_processes(setup->world) : 1;
     s->setup = *setup;
+    s->setup.seed = bl_random(setup->seed, bl_hash("sum over ranks"), 0); /* draws of its own */
     s->count = setup->buffer_count;
     s->items = calloc(s->count + 1, sizeof *s->items);
     s->ranges = copy(setup->ranges, setup->range_count * sizeof *s->ranges);
@@ -224,18 +226,21 @@ void bl_sum_free(struct bl_sum *s)
     free(s);
 }
 
-uint64_t bl_sum_bytes(const struct bl_sum_setup *setup)
+int bl_sum_describe(const struct bl_sum_setup *setup, uint64_t *bytes, struct bl_text *text,
+                    struct bl_error *err)
 {
     struct bl_sum *s;
-    if (plan(setup, &s, NULL) < 0)
-        return 0;
-    uint64_t bytes = sizeof *s + array_bytes(s) + s->count * sizeof *s->items +
-                     s->block_count * sizeof *s->blocks +
-                     (s->stream != NULL ? bl_sum_stream_bytes(s) : bl_sum_exchange_bytes(s));
+    if (plan(setup, &s, err) < 0)
+        return -1;
+    *bytes = sizeof *s + array_bytes(s) + s->count * sizeof *s->items +
+             s->block_count * sizeof *s->blocks +
+             (s->stream != NULL ? bl_sum_stream_bytes(s) : bl_sum_exchange_bytes(s));
     for (size_t i = 0; i < s->count; i++)
-        bytes += bl_order_bytes(s->items[i].order);
+        *bytes += bl_order_bytes(s->items[i].order);
+    if (text != NULL)
+        bl_sum_text(s, text);
     bl_sum_free(s);
-    return bytes;
+    return 0;
 }
 
 /* ---- tools of the executors ------------------------------------------------------------------ */

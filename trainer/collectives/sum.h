@@ -16,7 +16,7 @@
  * The bits depend on W and the buffers' orders, not on P, threads, or `keep`.
  *
  * One process: contributions come one at a time and are added to the partial sums at once. Where an
- * order visits a rank twice (a ring does, all ranks but one), its contribution is kept from the
+ * order visits a rank again (a ring does, all ranks but one), its contribution is kept from the
  * first visit if `keep` bytes allow for all of them, else computed again. Memory: depth (order.h)
  * arrays, whatever W. Several processes: each keeps its W/P contributions. */
 #ifndef BL_COLLECTIVES_SUM_H
@@ -78,8 +78,9 @@ struct bl_sum;
  * that P does not divide. Allocates everything. */
 int bl_sum_make(const struct bl_sum_setup *setup, struct bl_sum **out, struct bl_error *err);
 void bl_sum_free(struct bl_sum *s);
-/* What bl_sum_make would allocate. */
-uint64_t bl_sum_bytes(const struct bl_sum_setup *setup);
+/* What bl_sum_make would allocate, refuse and (text may be NULL) bl_sum_text say of it. */
+int bl_sum_describe(const struct bl_sum_setup *setup, uint64_t *bytes, struct bl_text *text,
+                    struct bl_error *err);
 
 struct bl_sum_run {
     uint64_t step; /* of stochastic rounding */
@@ -109,6 +110,7 @@ void bl_sum_measured(const struct bl_sum *s, uint32_t group, struct bl_sum_stati
 void bl_sum_text(const struct bl_sum *s, struct bl_text *out);
 /* Bytes this process sends in one run, 0 for one process; passes over ranks of one run. */
 uint64_t bl_sum_wire_bytes(const struct bl_sum *s);
-double bl_sum_visits(const struct bl_sum *s); /* contributions computed per step / W, in [1, 2] */
+/* Contributions computed per step / W: 1 with enough `keep`, else 1, of a ring 2, of hybrid 4. */
+double bl_sum_visits(const struct bl_sum *s);
 
 #endif

@@ -75,12 +75,14 @@ static int wait_for_all(struct round *r, struct bl_error *err)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Steps of a segment for a batch: all, or the one whose contribution came. */
+/* Steps of a segment for a batch: every piece's own, or some that all pieces have. */
 struct work {
     const struct round *r;
     const struct bl_batch *batch;
-    uint32_t segment, begin, end; /* begin = end: every piece's own steps */
-    const char *came;             /* packed contribution, NULL: the process's own */
+    uint32_t segment;
+    int own;                    /* every piece's, all of the segment; the others are unused */
+    uint32_t begin, end, stack; /* partial sums before the first step */
+    const char *came;           /* packed contribution from elsewhere */
 };
 
 static void do_steps(const struct work *w, uint64_t begin, uint64_t n, uint32_t program)
@@ -89,18 +91,15 @@ static void do_steps(const struct work *w, uint64_t begin, uint64_t n, uint32_t 
     const struct bl_sum_item *item = w->r->item;
     const struct bl_segment *g = &item->routes[program].segments[w->segment];
     struct bl_sum_random random = bl_sum_random_at(s, w->r->run, begin);
-    uint32_t first = w->r->x->process * w->r->x->ranks, stack = g->stack;
-    uint32_t from = w->begin < w->end ? w->begin : g->begin;
-    uint32_t to = w->begin < w->end ? w->end : g->end;
+    uint32_t first = w->r->x->process * w->r->x->ranks, stack = w->own ? g->stack : w->stack;
+    uint32_t end = w->own ? g->end : w->end;
     float x[BL_SUM_LINE];
-    for (uint32_t i = g->begin; i < to; i++) {
+    for (uint32_t i = w->own ? g->begin : w->begin; i < end; i++) {
         struct bl_order_step step;
         const float *addend = x;
         bl_order_step(item->order, program, i, &step);
-        stack += (step.op == BL_ORDER_SET);
-        stack -= (step.op == BL_ORDER_MERGE);
-        if (i < from)
-            continue;
+        stack += step.op == BL_ORDER_SET;
+        stack -= step.op == BL_ORDER_MERGE;
         if (step.op == BL_ORDER_MERGE)
             addend = bl_sum_level(s, w->r->run, item, w->batch->array, stack, begin);
         else
@@ -250,31 +249,38 @@ static int send_moves(struct round *r, uint32_t batch, const struct bl_segment *
     return 0;
 }
 
+static void do_until(struct work *w, uint32_t end)
+{
+    struct bl_order_step step;
+    w->end = end;
+    if (w->begin < end)
+        do_work(w);
+    for (; w->begin < end; w->begin++) {
+        bl_order_step(w->r->item->order, w->batch->program, w->begin, &step);
+        w->stack += step.op == BL_ORDER_SET;
+        w->stack -= step.op == BL_ORDER_MERGE;
+    }
+}
+
 /* Runs of steps that need no message, and between them those that do. */
 static int steps_with_messages(struct round *r, struct inbox *in, struct work *w,
                                const struct bl_segment *g, struct bl_error *err)
 {
     w->begin = g->begin;
+    w->stack = g->stack;
     for (uint32_t i = g->begin; i < g->end; i++) {
         struct bl_order_step step;
         bl_order_step(r->item->order, w->batch->program, i, &step);
         if (step.op == BL_ORDER_MERGE || step.rank / r->x->ranks == r->x->process)
             continue;
-        w->end = i;
-        if (w->begin < w->end)
-            do_work(w);
+        do_until(w, i);
         w->came = take(r, in, err);
         if (w->came == NULL)
             return -1;
-        w->begin = i;
-        w->end = i + 1;
-        do_work(w);
+        do_until(w, i + 1);
         w->came = NULL;
-        w->begin = i + 1;
     }
-    w->end = g->end;
-    if (w->begin < w->end)
-        do_work(w);
+    do_until(w, g->end);
     return 0;
 }
 
@@ -284,7 +290,7 @@ static int do_task(struct round *r, struct inbox *in, const struct bl_task *task
     const struct bl_batch *b = &r->schedule->batches[task->batch];
     const struct bl_route *route = bl_batch_route(r->item, b);
     const struct bl_segment *g = &route->segments[task->segment];
-    struct work w = {.r = r, .batch = b, .segment = task->segment};
+    struct work w = {.r = r, .batch = b, .segment = task->segment, .own = !route->remote};
     if (take_moves(r, in, b, g, err) < 0)
         return -1;
     if (!route->remote)

@@ -12,6 +12,9 @@
 #include "base/clock.h"
 
 #define TRANSPORTS "tcp"
+/* From this size on a sender waits for its receiver. The library's own choice (128 KiB on TCP)
+ * takes twice the time for messages of 128 KiB to 1 MiB; see tests/bench/README.md. */
+#define RENDEZVOUS "1m"
 
 enum {
     STEPS_AT_A_TIME = 64,      /* of the background thread between two looks at the caller */
@@ -126,6 +129,11 @@ static int make_context(struct bl_transport *t, struct bl_error *err)
     if (status != UCS_OK)
         return failed(status, "settings", err);
     prefer(config, "UCX_TLS", TRANSPORTS);
+    prefer(config, "UCX_RNDV_THRESH", RENDEZVOUS);
+    /* The watch decides when a peer that is cut off is lost, not TCP before it. */
+    char seconds[32];
+    snprintf(seconds, sizeof seconds, "%.0fs", 2 * t->timeout + 1);
+    prefer(config, "UCX_TCP_KEEPIDLE", seconds);
     ucp_params_t params = {.field_mask =
                                UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
                            .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,

@@ -178,12 +178,13 @@ int bl_ucx_wait(struct bl_transport *t, struct bl_transfer *const *transfers, si
     for (size_t i = 0; i < count && rc == 0; i++) {
         struct bl_transfer *x = transfers[i];
         while (x != NULL && x->left > 0 && x->wrong == 0 && !t->failed) {
-            if (bl_ucx_progress(t) > 0) {
+            unsigned steps = bl_ucx_progress(t);
+            bl_ucx_duties(t);
+            if (steps > 0) {
                 busy = 0;
                 continue;
             }
             check(t, x);
-            bl_ucx_duties(t);
             if (!t->failed)
                 bl_ucx_block(t, t->due, &busy);
         }

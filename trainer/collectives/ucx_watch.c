@@ -166,10 +166,11 @@ static void judge(struct bl_transport *t, uint32_t process, double now)
     }
 }
 
+/* Signs of life go on after a failure that the caller has not seen yet: it tells the others why. */
 void bl_ucx_duties(struct bl_transport *t)
 {
     double now = bl_clock();
-    if (now < t->due || t->failed)
+    if (now < t->due)
         return;
     /* Whoever was stopped itself has not listened: the others get their time anew. */
     if (now - t->watched > t->timeout / 2)
@@ -184,7 +185,7 @@ void bl_ucx_duties(struct bl_transport *t)
                 tell(t, p, WORD_ALIVE, "");
     }
     t->due = t->beat;
-    for (uint32_t p = 0; p < t->processes; p++)
+    for (uint32_t p = 0; p < t->processes && !t->failed; p++)
         judge(t, p, now);
 }
 

@@ -32,7 +32,7 @@ void bl_world_set_timeout(struct bl_world *w, double seconds);
 uint32_t bl_world_process(const struct bl_world *w); /* 0 ... processes - 1 */
 uint32_t bl_world_processes(const struct bl_world *w);
 const char *bl_world_method(const struct bl_world *w);    /* "pmi2", "environment", "alone" */
-const char *bl_world_transport(const struct bl_world *w); /* "UCX 1.13.1 tcp,sysv"; "" alone */
+const char *bl_world_transport(const struct bl_world *w); /* "UCX 1.13.1 tcp"; "" alone */
 const char *bl_world_host(const struct bl_world *w, uint32_t process);
 uint32_t bl_world_node(const struct bl_world *w,
                        uint32_t process); /* by first appearance of host */

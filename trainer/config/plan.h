@@ -19,7 +19,8 @@ int bl_plan_hash(const char *config, uint64_t *out, struct bl_error *err);
 int bl_plan_compare(const char *there, const char *name, const char *now, struct bl_text *out,
                     struct bl_error *err);
 
-/* All differences, those of keys without a known default too, a line each: "run.steps: 10 -> 20". */
+/* All differences, those of keys without a known default too, a line each: "run.steps: 10 -> 20".
+ */
 int bl_plan_differences(const char *there, const char *name, const char *now, struct bl_text *out,
                         struct bl_error *err);
 

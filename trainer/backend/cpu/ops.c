@@ -9,7 +9,6 @@ static void destroy(struct bl_backend *b)
 {
     struct bl_cpu *cpu = b->state;
 
-    bl_cpu_gemm_give_room(cpu);
     bl_pool_free(cpu->pool);
     bl_rope_free(cpu->tables);
     bl_free(cpu);
