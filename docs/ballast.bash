@@ -27,6 +27,12 @@ _ballast() {
         _ballast_words "$word" "$(_ballast_commands) help --help --version"
     elif [[ $word == -* ]]; then
         _ballast_words "$word" "$(_ballast_options "$command")"
+    elif [ "$command" = reduce ] && [ "${COMP_WORDS[COMP_CWORD - 1]}" = --algorithm ]; then
+        _ballast_words "$word" "all alltoall ring tree nvls pairwise hybrid"
+    elif [ "$command" = reduce ] && [ "${COMP_WORDS[COMP_CWORD - 1]}" = --average ]; then
+        _ballast_words "$word" "divide divide_first premultiply predivide"
+    elif [ "$command" = reduce ] && [ "${COMP_WORDS[COMP_CWORD - 1]}" = --values ]; then
+        _ballast_words "$word" "normal lognormal ones cancel"
     elif [ "$command" = help ]; then
         _ballast_words "$word" "$(_ballast_commands) $groups"
     elif [ "$command" = plugins ]; then

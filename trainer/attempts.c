@@ -1,5 +1,7 @@
 #include "attempts.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -55,8 +57,29 @@ static void now_text(char out[32])
     strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
+/* Into the file that is there: it is the claim, and another file in its place would be another's.
+ */
+static int fill(const char *file, const char *text, size_t n, struct bl_error *err)
+{
+    int fd = open(file, O_WRONLY | O_TRUNC | O_CLOEXEC), rc = 0;
+    while (fd >= 0 && n > 0 && rc == 0) {
+        ssize_t wrote = write(fd, text, n);
+        if (wrote > 0) {
+            text += wrote;
+            n -= (size_t)wrote;
+        } else if (wrote == 0 || errno != EINTR) {
+            rc = -1;
+        }
+    }
+    if (fd < 0 || rc < 0 || fsync(fd) < 0)
+        rc = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", file, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 int bl_attempts_write(const char *path, uint32_t attempt, const struct bl_setup *s, uint64_t step,
-                      json_t *changed, struct bl_error *err)
+                      json_t *notes, struct bl_error *err)
 {
     char host[256] = "", started[32], *text = NULL;
     char *file = bl_format("%s/attempts/%u", path, attempt);
@@ -68,11 +91,11 @@ int bl_attempts_write(const char *path, uint32_t attempt, const struct bl_setup 
         j = json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:O}", "attempt", (int)attempt, "started",
                       started, "program", "ballast " BL_VERSION, "host", host, "pid",
                       (json_int_t)getpid(), "resumed_step", (json_int_t)step, "plugins", plugins);
-    if (j && changed && json_array_size(changed) > 0)
-        json_object_set(j, "changed", changed);
+    if (j && notes)
+        json_object_update(j, notes);
     if (j)
         text = json_dumps(j, JSON_INDENT(2));
-    int rc = file && text ? bl_write_file(file, text, strlen(text), err)
+    int rc = file && text ? fill(file, text, strlen(text), err)
                           : bl_error_set(err, BL_EXIT_FAILED, "%s/attempts: out of memory", path);
     json_decref(j);
     json_decref(plugins);
@@ -81,28 +104,44 @@ int bl_attempts_write(const char *path, uint32_t attempt, const struct bl_setup 
     return rc;
 }
 
+/* Of a file that cannot be read, its number; NULL when there is none. */
 static json_t *read_attempt(const char *path, uint32_t attempt)
 {
     char *file = bl_format("%s/attempts/%u", path, attempt), *text = NULL;
     size_t n = 0;
     json_t *j = NULL;
-    if (file && bl_read_file(file, ATTEMPT_BYTES, &text, &n, NULL) == 0)
+    int gone = file != NULL && access(file, F_OK) < 0 && errno == ENOENT;
+    if (file && !gone && bl_read_file(file, ATTEMPT_BYTES, &text, &n, NULL) == 0)
         j = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
     free(text);
     free(file);
-    if (!json_is_object(j)) {
-        json_decref(j);
-        return json_pack("{s:i}", "attempt", (int)attempt);
-    }
-    json_object_del(j, "plugins");
-    return j;
+    if (json_is_object(j) || gone)
+        return j;
+    json_decref(j);
+    return json_pack("{s:i}", "attempt", (int)attempt);
 }
 
 json_t *bl_attempts_history(const char *path, uint32_t attempt)
 {
     uint32_t first = attempt > BL_ATTEMPTS_KEPT ? attempt - BL_ATTEMPTS_KEPT + 1 : 1;
     json_t *all = json_array();
-    for (uint32_t n = first; all && n <= attempt; n++)
-        json_array_append_new(all, read_attempt(path, n));
+    for (uint32_t n = first; all && n <= attempt; n++) {
+        json_t *one = read_attempt(path, n);
+        if (one != NULL)
+            json_object_del(one, "plugins");
+        if (one != NULL)
+            json_array_append_new(all, one);
+    }
     return all;
+}
+
+json_t *bl_attempts_first(const char *path, uint32_t attempt)
+{
+    for (uint32_t n = 1; n <= attempt; n++) {
+        json_t *one = read_attempt(path, n);
+        if (json_object_get(one, "started") != NULL)
+            return one;
+        json_decref(one);
+    }
+    return NULL;
 }

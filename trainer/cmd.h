@@ -10,10 +10,12 @@ int bl_cmd_check(int argc, char **argv, struct bl_error *err);
 int bl_cmd_plugin(int argc, char **argv, struct bl_error *err);
 int bl_cmd_plugins(int argc, char **argv, struct bl_error *err);
 int bl_cmd_report(int argc, char **argv, struct bl_error *err);
+int bl_cmd_reduce(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data_info(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data_pack(int argc, char **argv, struct bl_error *err);
 int bl_cmd_data_verify(int argc, char **argv, struct bl_error *err);
+int bl_cmd_doctor(int argc, char **argv, struct bl_error *err);
 int bl_cmd_weights(int argc, char **argv, struct bl_error *err);
 
 #endif

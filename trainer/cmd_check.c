@@ -1,6 +1,7 @@
 /* ballast check: everything but training, printed. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -10,6 +11,8 @@
 #include "config/presets.h"
 #include "header.h"
 #include "setup.h"
+
+enum { MOST_PROCESSES = 65536 };
 
 static void print_plugin(const struct bl_plugin_instance *i)
 {
@@ -86,7 +89,7 @@ static int stores_bf16(const struct bl_precision *p)
 }
 
 /* Nothing of it is allocated: a model larger than this machine can be checked here. */
-static int print_memory(const struct bl_setup *s, struct bl_error *err)
+static int print_memory(const struct bl_setup *s, uint32_t processes, struct bl_error *err)
 {
     struct bl_backend *backend;
     struct bl_budget b;
@@ -94,9 +97,12 @@ static int print_memory(const struct bl_setup *s, struct bl_error *err)
     uint64_t unused;
     if (bl_backend_cpu((uint32_t)s->config->run.threads, "auto", &backend, err) < 0)
         return -1;
-    int rc = bl_budget_make(s, backend, &b, err);
+    int rc = bl_budget_make(s, backend, processes, &b, err);
     if (rc == 0) {
-        printf("\n# memory\n");
+        printf("\n# memory");
+        if (processes > 1)
+            printf(" of each of %u processes", processes);
+        printf("\n");
         print_bytes("weights (master)", (double)b.model.weights);
         if (b.model.working > 0)
             print_bytes("weights (working copy)", (double)b.model.working);
@@ -106,6 +112,8 @@ static int print_memory(const struct bl_setup *s, struct bl_error *err)
         print_bytes("optimizer state", (double)b.optimizer);
         if (b.ranks > 0)
             print_bytes("sum over ranks", (double)b.ranks);
+        if (b.snapshot > 0)
+            print_bytes("copy that is being saved", (double)b.snapshot);
         print_bytes("batch and its statistics", (double)b.batch);
         print_bytes("total", (double)b.total);
         if (stores_bf16(&s->dials))
@@ -116,11 +124,17 @@ static int print_memory(const struct bl_setup *s, struct bl_error *err)
             printf("  %-26s %sB%s\n", "free here now", bl_human((double)unused, each),
                    b.total > unused ? ": NOT ENOUGH for this run" : "");
         printf("  device: %s\n", backend->description);
+        if (processes > 1)
+            printf("\n# messages\n  %-26s %sB: each process, at least\n", "sent in a step",
+                   bl_human((double)b.sent, each));
+        if (s->ranks > 1)
+            printf("\n# sum over ranks\n  %s", b.order.text);
         printf("\n# disk\n");
         print_bytes("one checkpoint", (double)b.checkpoint);
         printf("  %-26s %sB: run.keep = %lld, and one more while it is written\n", "all of them",
                bl_human((double)b.checkpoint * (double)(s->config->run.keep + 1), each),
                (long long)s->config->run.keep);
+        bl_budget_free(&b);
     }
     bl_backend_destroy(backend);
     return rc;
@@ -197,7 +211,7 @@ static int print_preset(const struct bl_config *c, struct bl_error *err)
 }
 
 /* Above "# plugins" stands a configuration that can be run as it is. */
-static int check(const struct bl_setup *s, int data, struct bl_error *err)
+static int check(const struct bl_setup *s, int data, uint32_t processes, struct bl_error *err)
 {
     struct bl_text text = {0};
     if (bl_setup_config_text(s, &text, err) < 0) {
@@ -214,13 +228,25 @@ static int check(const struct bl_setup *s, int data, struct bl_error *err)
     print_parameters(s);
     print_precision(s);
     print_work(s);
-    return print_memory(s, err);
+    return print_memory(s, processes, err);
+}
+
+static int read_processes(const char *text, uint32_t *out)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (*text == '\0' || *end != '\0' || n < 1 || n > MOST_PROCESSES)
+        return -1;
+    *out = (uint32_t)n;
+    return 0;
 }
 
 int bl_cmd_check(int argc, char **argv, struct bl_error *err)
 {
-    static const char usage[] = "usage: ballast check [--no-data] CONFIG [KEY=VALUE...]";
+    static const char usage[] = "usage: ballast check [--no-data] [--processes N] CONFIG "
+                                "[KEY=VALUE...]";
     int data = 1, n = 0;
+    uint32_t processes = 1;
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         printf(
             "%s\n\n"
@@ -229,14 +255,20 @@ int bl_cmd_check(int argc, char **argv, struct bl_error *err)
             "FLOPs, memory, disk. Trains and writes nothing, and takes no memory for the model:\n"
             "one that is too large for this machine can be checked here.\n\n"
             "  --no-data   leaves the files of data.* alone, for a config whose data is\n"
-            "              elsewhere; model.vocab or model.preset has to say the vocabulary\n",
+            "              elsewhere; model.vocab or model.preset has to say the vocabulary\n"
+            "  --processes N   as for a job of N processes: memory of one of them, messages\n",
             usage);
         return 0;
     }
     for (int i = 1; i < argc; i++) { /* options may stand anywhere */
         if (strcmp(argv[i], "--no-data") == 0)
             data = 0;
-        else if (argv[i][0] == '-')
+        else if (strcmp(argv[i], "--processes") == 0) {
+            if (i + 1 == argc || read_processes(argv[++i], &processes) < 0)
+                return bl_error_set(err, BL_EXIT_USAGE,
+                                    "check: --processes wants a number from 1 to %d; %s",
+                                    MOST_PROCESSES, usage);
+        } else if (argv[i][0] == '-')
             return bl_error_set(err, BL_EXIT_USAGE, "check: unknown option %s; %s", argv[i], usage);
         else
             argv[n++] = argv[i];
@@ -244,13 +276,13 @@ int bl_cmd_check(int argc, char **argv, struct bl_error *err)
     if (n == 0)
         return bl_error_set(err, BL_EXIT_USAGE, "%s", usage);
     struct bl_setup *s;
-    int made = data ? bl_setup_make(argv[0], n - 1, argv + 1, &s, err)
-                    : bl_setup_make_without_data(argv[0], n - 1, argv + 1, &s, err);
+    int made = data ? bl_setup_make(argv[0], n - 1, argv + 1, processes, &s, err)
+                    : bl_setup_make_without_data(argv[0], n - 1, argv + 1, processes, &s, err);
     if (made < 0)
         return -1;
     /* Nothing is written, so no plugin may think that there is a directory. */
     s->info.directory = "";
-    int rc = bl_setup_create(s, err) < 0 ? -1 : check(s, data, err);
+    int rc = bl_setup_create(s, err) < 0 ? -1 : check(s, data, processes, err);
     bl_setup_free(s);
     return rc;
 }

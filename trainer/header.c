@@ -107,9 +107,41 @@ static json_t *alarms_json(const struct bl_config *c)
     return all;
 }
 
-int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend, json_t *attempts,
-                    const char *path, struct bl_error *err)
+/* A string a line of the text. */
+static json_t *lines_json(char *text)
 {
+    json_t *all = json_array();
+    for (char *line = text, *end; line != NULL && *line != '\0'; line = end) {
+        end = line + strcspn(line, "\n");
+        if (*end != '\0')
+            *end++ = '\0';
+        json_array_append_new(all, json_string(line));
+    }
+    return all;
+}
+
+static json_t *world_json(const struct bl_setup *s, const struct bl_world *world)
+{
+    uint32_t processes = bl_world_processes(world), nodes = 0;
+    json_t *hosts = json_array();
+    for (uint32_t p = 0; p < processes; p++) {
+        if (bl_world_node(world, p) < nodes)
+            continue;
+        nodes++;
+        json_array_append_new(hosts, json_string(bl_world_host(world, p)));
+    }
+    return json_pack("{s:i, s:i, s:i, s:i, s:s, s:s, s:o, s:I}", "ranks", (int)s->ranks,
+                     "processes", (int)processes, "emulated", (int)(s->ranks > processes), "nodes",
+                     (int)nodes, "found_by", bl_world_method(world), "transport",
+                     bl_world_transport(world), "hosts", hosts, "micro",
+                     (json_int_t)s->config->batch.micro);
+}
+
+int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend,
+                    const struct bl_world *world, const struct bl_sum *sum, json_t *attempts,
+                    json_t *fork, const char *path, struct bl_error *err)
+{
+    struct bl_text order = {0};
     static const char *const conventions[] = {"next", "inclusive", "current", "tenth"};
     char host[256] = "", abi[16];
     gethostname(host, sizeof host - 1);
@@ -131,10 +163,12 @@ int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend, 
     json_object_set_new(j, "flops_per_token",
                         json_real(bl_model_flops(&s->config->model, &s->params)));
     json_object_set_new(j, "flops_formula", json_string("6 x matrix parameters + 6 L T H D"));
-    json_object_set_new(j, "world",
-                        json_pack("{s:i, s:i, s:i, s:I}", "ranks", (int)s->ranks, "processes", 1,
-                                  "emulated", (int)(s->ranks > 1), "micro",
-                                  (json_int_t)s->config->batch.micro));
+    json_object_set_new(j, "world", world_json(s, world));
+    /* What the bits depend on, and whose rules say how. */
+    bl_sum_text(sum, &order);
+    json_object_set_new(j, "reduction", lines_json(order.text));
+    json_object_set_new(j, "reduction_rules", json_string("NCCL 2.30"));
+    bl_text_free(&order);
     json_object_set_new(j, "warmup_convention",
                         json_string(conventions[s->config->schedule.convention]));
     json_object_set_new(j, "train_sequences", json_integer((json_int_t)s->train_info.sequences));
@@ -147,6 +181,8 @@ int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend, 
     json_object_set_new(j, "decay_groups", decay_groups_json(s));
     json_object_set_new(j, "plugins", plugins_json(s));
     json_object_set_new(j, "alarms", alarms_json(s->config));
+    if (fork != NULL)
+        json_object_set(j, "forked_from", fork);
     json_object_set_new(j, "attempts", attempts);
     char *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(j);

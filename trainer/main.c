@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cmd.h"
 #include "config/config.h"
+#include "job.h"
 
 static const struct {
     const char *name, *summary;
@@ -18,9 +19,11 @@ static const struct {
 } commands[] = {
     {"train", "train what a config file says; KEY=VALUE overrides follow it", bl_cmd_train},
     {"check", "load everything, train nothing, print what would run", bl_cmd_check},
+    {"doctor", "find what would stop or slow down a run here, and the fix", bl_cmd_doctor},
     {"plugins", "list plugins, or print the options of one", bl_cmd_plugins},
     {"plugin", "for authors of plugins: start a new one, check one that is built", bl_cmd_plugin},
     {"report", "draw the curves of runs: PNG figures and one HTML page", bl_cmd_report},
+    {"reduce", "add up made-up gradients of many ranks and see what is lost", bl_cmd_reduce},
     {"data", "make token shards from text", bl_cmd_data},
     {"weights", "list the tensors of a checkpoint, or compare two", bl_cmd_weights},
 };
@@ -35,8 +38,8 @@ static void usage(FILE *out)
         "\n`ballast COMMAND --help` says more; `ballast help GROUP` prints the keys of a group\n"
         "of the configuration, `ballast help config` all of them.\n\n"
         "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 plugin refused, 4 data\n"
-        "refused, 5 checkpoint refused, 7 diverged or stopped by an alarm, 75 stopped early\n"
-        "with a checkpoint, 130 interrupted with a checkpoint.\n");
+        "refused, 5 checkpoint refused, 6 another process of the job was lost, 7 diverged or\n"
+        "stopped by an alarm, 75 stopped early with a checkpoint, 130 interrupted with one.\n");
 }
 
 static int run_command(int argc, char **argv, struct bl_error *err)
@@ -89,11 +92,15 @@ static int finish(int rc, struct bl_error *err)
     bl_log_progress("");
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
         rc = bl_error_set(err, BL_EXIT_FAILED, "standard output cannot be written");
-    if (rc == 0)
+    if (rc == 0) {
+        bl_job_status(BL_EXIT_DONE, "done");
         return BL_EXIT_DONE;
+    }
     int code = err->code > 0 ? err->code : BL_EXIT_FAILED;
     int stopped = code == BL_EXIT_REQUEUE || code == BL_EXIT_INTERRUPTED;
-    bl_log(stopped ? BL_LOG_INFO : BL_LOG_ERROR, "%s", err->text);
+    if (err->text[0] != '\0') /* else another process of the job says it */
+        bl_log(stopped ? BL_LOG_INFO : BL_LOG_ERROR, "%s", err->text);
+    bl_job_status(code, err->text);
     return code;
 }
 

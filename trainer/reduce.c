@@ -1,207 +1,169 @@
 #include "reduce.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/bf16.h"
+/* ---- dials ----------------------------------------------------------------------------------- */
 
-enum { BLOCK = 16384 };
-
-static void round_array(uint64_t n, float *x)
+static struct bl_sum_format format_of(const struct bl_precision *dials, uint32_t group)
 {
-    for (uint64_t i = 0; i < n; i++)
-        x[i] = bl_bf16_nearest(x[i]);
+    const uint32_t *dial = dials->dial[group];
+    return (struct bl_sum_format){
+        .wire = dial[BL_DIAL_WIRE],
+        .sum = dial[BL_DIAL_SUM],
+        .average = dial[BL_DIAL_AVERAGE],
+        .algorithm = dial[BL_DIAL_ALGORITHM],
+        .collective = dial[BL_DIAL_COLLECTIVE],
+        .sum_rounding = dial[BL_DIAL_SUM_ROUNDING],
+    };
 }
 
-/* What is done to an array; both stages are lists of element-wise passes over one cached block. */
-struct work {
-    uint64_t count;
-    const float *in;
-    float *out;
-    int first; /* out := ..., else out := out + ... */
-    int round_wire, round_sum;
-    float multiply; /* 1 = do not */
-    float divide;   /* 1 = do not */
-};
-
-static uint64_t predivisor(uint64_t ranks)
+static int check_dtype(uint32_t group, uint32_t dial, uint32_t dtype, struct bl_error *err)
 {
-    uint64_t f = 1;
-    while (ranks % f == 0 && ranks / f > f)
-        f *= 2;
-    return f;
+    if (dtype == BL_FP32 || dtype == BL_BF16 || dtype == BL_FP16)
+        return 0;
+    return bl_error_set(err, BL_EXIT_USAGE,
+                        "precision.%s.%s: format %" PRIu32 " cannot be summed over ranks, write "
+                        "\"fp32\", \"bf16\" or \"fp16\"",
+                        bl_group_name(group), bl_dial_name(dial), dtype);
 }
 
-static void scale(uint64_t n, float *x, const struct work *w)
+static int check_word(uint32_t group, uint32_t dial, uint32_t word, uint32_t last,
+                      struct bl_error *err)
 {
-    if (w->multiply != 1.0f)
-        for (uint64_t i = 0; i < n; i++)
-            x[i] *= w->multiply;
-    if (w->divide != 1.0f)
-        for (uint64_t i = 0; i < n; i++)
-            x[i] /= w->divide;
+    if (word <= last)
+        return 0;
+    return bl_error_set(err, BL_EXIT_USAGE, "precision.%s.%s: unknown mode %" PRIu32,
+                        bl_group_name(group), bl_dial_name(dial), word);
 }
 
-static void add_block(void *argument, uint64_t block)
+/* What the sum refuses too, but here the dial has a name. */
+static int check_dials(const struct bl_precision *dials, struct bl_error *err)
 {
-    const struct work *w = argument;
-    uint64_t begin = block * BLOCK;
-    uint64_t n = w->count - begin < BLOCK ? w->count - begin : BLOCK;
-    float x[BLOCK], *out = w->out + begin;
-    memcpy(x, w->in + begin, n * sizeof(float));
-    if (w->round_wire)
-        round_array(n, x);
-    if (w->multiply != 1.0f || w->divide != 1.0f) {
-        scale(n, x, w);
-        if (w->round_wire)
-            round_array(n, x);
-    }
-    if (w->first)
-        memcpy(out, x, n * sizeof(float));
-    else
-        for (uint64_t i = 0; i < n; i++)
-            out[i] = out[i] + x[i];
-    if (w->round_sum)
-        round_array(n, out);
-}
-
-static void finish_block(void *argument, uint64_t block)
-{
-    const struct work *w = argument;
-    uint64_t begin = block * BLOCK;
-    uint64_t n = w->count - begin < BLOCK ? w->count - begin : BLOCK;
-    float *out = w->out + begin;
-    if (w->in != w->out)
-        memcpy(out, w->in + begin, n * sizeof(float));
-    if (w->divide != 1.0f) {
-        scale(n, out, w);
-        if (w->round_sum)
-            round_array(n, out);
-    }
-}
-
-static void run(const struct bl_reduce *r, struct work *w, void (*body)(void *, uint64_t))
-{
-    uint64_t blocks = (w->count + BLOCK - 1) / BLOCK;
-    if (r->backend != NULL)
-        r->backend->ops->parallel_for(r->backend, blocks, body, w);
-    else
-        for (uint64_t i = 0; i < blocks; i++)
-            body(w, i);
-}
-
-int bl_reduce_check(const struct bl_reduce *r, struct bl_error *err)
-{
-    if (r->ranks == 0)
-        return bl_error_set(err, BL_EXIT_USAGE,
-                            "a reduction over 0 ranks: cluster.emulate wants "
-                            "1 or more");
     for (uint32_t g = 0; g < BL_GROUP_COUNT; g++) {
-        const uint32_t *dial = r->precision->dial[g];
-        for (int i = 0; i < 2; i++) {
-            uint32_t dtype = dial[i == 0 ? BL_DIAL_WIRE : BL_DIAL_SUM];
-            if (dtype != BL_FP32 && dtype != BL_BF16)
-                return bl_error_set(err, BL_EXIT_USAGE,
-                                    "precision.%s.%s: format %" PRIu32 " cannot be reduced, "
-                                    "write \"fp32\" or \"bf16\"",
-                                    bl_group_name(g), i == 0 ? "wire" : "sum", dtype);
-        }
-        if (dial[BL_DIAL_AVERAGE] > BL_AVERAGE_PREDIVIDE)
-            return bl_error_set(err, BL_EXIT_USAGE, "precision.%s.average: unknown mode %" PRIu32,
-                                bl_group_name(g), dial[BL_DIAL_AVERAGE]);
-        if (r->ranks > 1 && dial[BL_DIAL_ALGORITHM] != BL_ALGORITHM_ALLTOALL)
-            return bl_error_set(err, BL_EXIT_USAGE,
-                                "precision.%s.algorithm: ranks played by one process are added in "
-                                "ascending order, write \"alltoall\"",
-                                bl_group_name(g));
-        if (r->ranks > 1 && dial[BL_DIAL_SUM_ROUNDING] != BL_ROUND_NEAREST)
-            return bl_error_set(err, BL_EXIT_USAGE,
-                                "precision.%s.sum_rounding: only \"nearest\" is there",
-                                bl_group_name(g));
+        struct bl_sum_format f = format_of(dials, g);
+        if (check_dtype(g, BL_DIAL_WIRE, f.wire, err) < 0 ||
+            check_dtype(g, BL_DIAL_SUM, f.sum, err) < 0 ||
+            check_word(g, BL_DIAL_AVERAGE, f.average, BL_AVERAGE_PREDIVIDE, err) < 0 ||
+            check_word(g, BL_DIAL_ALGORITHM, f.algorithm, BL_ALGORITHM_HYBRID, err) < 0 ||
+            check_word(g, BL_DIAL_COLLECTIVE, f.collective, BL_COLLECTIVE_REDUCE_SCATTER, err) <
+                0 ||
+            check_word(g, BL_DIAL_SUM_ROUNDING, f.sum_rounding, BL_ROUND_STOCHASTIC, err) < 0)
+            return -1;
     }
     return 0;
 }
 
-void bl_reduce_add_array(const struct bl_reduce *r, uint32_t group, uint64_t count, float *sum,
-                         const float *gradient, uint64_t rank)
+/* ---- buffers --------------------------------------------------------------------------------- */
+
+/* End of the buffer that begins with parameter `first`. */
+static uint64_t buffer_end(const struct bl_reduce_setup *u, uint64_t first)
 {
-    const uint32_t *dial = r->precision->dial[group];
-    float ranks = (float)r->ranks;
-    struct work w = {.count = count,
-                     .in = gradient,
-                     .out = sum,
-                     .first = rank == 0,
-                     .round_wire = dial[BL_DIAL_WIRE] == BL_BF16,
-                     .round_sum = dial[BL_DIAL_SUM] == BL_BF16,
-                     .multiply = 1.0f,
-                     .divide = 1.0f};
-    switch (dial[BL_DIAL_AVERAGE]) {
-    case BL_AVERAGE_DIVIDE_FIRST:
-        w.divide = ranks;
-        break;
-    case BL_AVERAGE_PREMULTIPLY:
-        w.multiply = w.round_wire ? bl_bf16_nearest(1.0f / ranks) : 1.0f / ranks;
-        break;
-    case BL_AVERAGE_PREDIVIDE:
-        w.divide = (float)predivisor(r->ranks);
-        break;
-    default:
-        break;
+    const struct bl_params *params = u->params;
+    struct bl_sum_format mine = format_of(u->dials, params->items[first].group);
+    uint64_t width = mine.wire == BL_FP32 ? 4 : 2, end = first + 1;
+    for (; end < params->count; end++) {
+        const struct bl_param *next = &params->items[end];
+        struct bl_sum_format its = format_of(u->dials, next->group);
+        uint64_t length = next->offset + next->count - params->items[first].offset;
+        if (memcmp(&its, &mine, sizeof mine) != 0 || length * width > (uint64_t)u->cluster->bucket)
+            break;
     }
-    int changes = w.round_wire || w.round_sum || w.multiply != 1.0f || w.divide != 1.0f;
-    if (sum == gradient && w.first && !changes)
-        return;
-    run(r, &w, add_block);
-}
-
-void bl_reduce_finish_array(const struct bl_reduce *r, uint32_t group, uint64_t count,
-                            const float *sum, float *out)
-{
-    const uint32_t *dial = r->precision->dial[group];
-    struct work w = {.count = count,
-                     .in = sum,
-                     .out = out,
-                     .round_sum = dial[BL_DIAL_SUM] == BL_BF16,
-                     .multiply = 1.0f,
-                     .divide = 1.0f};
-    if (dial[BL_DIAL_AVERAGE] == BL_AVERAGE_DIVIDE)
-        w.divide = (float)r->ranks;
-    else if (dial[BL_DIAL_AVERAGE] == BL_AVERAGE_PREDIVIDE)
-        w.divide = (float)r->ranks / (float)predivisor(r->ranks); /* 1.5 for W = 3 */
-    if (out == sum && w.divide == 1.0f)
-        return;
-    run(r, &w, finish_block);
-}
-
-/* Neighbours of the same group are one array, so that small parameters share a block. */
-static uint64_t group_run(const struct bl_params *params, uint64_t i)
-{
-    uint64_t end = i + 1;
-    while (end < params->count && params->items[end].group == params->items[i].group &&
-           params->items[end].offset ==
-               params->items[end - 1].offset + params->items[end - 1].count)
-        end++;
     return end;
 }
 
-void bl_reduce_add(const struct bl_reduce *r, float *sum, const float *gradient, uint64_t rank)
+struct layout {
+    struct bl_sum_buffer *buffers;
+    struct bl_sum_range *ranges;
+    size_t count;
+};
+
+static void make_layout(const struct bl_reduce_setup *u, struct layout *out)
 {
-    const struct bl_params *params = r->params;
-    for (uint64_t i = 0, end; i < params->count; i = end) {
-        end = group_run(params, i);
-        const struct bl_param *first = &params->items[i], *last = &params->items[end - 1];
-        bl_reduce_add_array(r, first->group, last->offset + last->count - first->offset,
-                            sum + first->offset, gradient + first->offset, rank);
+    const struct bl_param *items = u->params->items;
+    out->count = 0;
+    for (uint64_t i = 0; i < u->params->count; i++)
+        out->ranges[i] = (struct bl_sum_range){items[i].offset, items[i].offset + items[i].count,
+                                               items[i].group};
+    for (uint64_t i = 0, end; i < u->params->count; i = end) {
+        end = buffer_end(u, i);
+        out->buffers[out->count++] = (struct bl_sum_buffer){
+            .begin = items[i].offset,
+            .end = items[end - 1].offset + items[end - 1].count,
+            .format = format_of(u->dials, items[i].group),
+            .group = items[i].group,
+        };
     }
 }
 
-void bl_reduce_finish(const struct bl_reduce *r, const float *sum, float *out)
+static void parallel(void *context, uint64_t n, void (*body)(void *, uint64_t), void *argument)
 {
-    const struct bl_params *params = r->params;
-    for (uint64_t i = 0, end; i < params->count; i = end) {
-        end = group_run(params, i);
-        const struct bl_param *first = &params->items[i], *last = &params->items[end - 1];
-        bl_reduce_finish_array(r, first->group, last->offset + last->count - first->offset,
-                               sum + first->offset, out + first->offset);
+    struct bl_backend *b = context;
+    b->ops->parallel_for(b, n, body, argument);
+}
+
+/* What is asked of a sum; `layout` is malloc'd. */
+static int prepare(const struct bl_reduce_setup *u, struct layout *layout, struct bl_sum_setup *out,
+                   struct bl_error *err)
+{
+    *layout = (struct layout){0};
+    if (check_dials(u->dials, err) < 0)
+        return -1;
+    layout->buffers = calloc(u->params->count + 1, sizeof *layout->buffers);
+    layout->ranges = calloc(u->params->count + 1, sizeof *layout->ranges);
+    if (layout->buffers == NULL || layout->ranges == NULL)
+        return bl_error_set(err, BL_EXIT_FAILED, "reduction: out of memory");
+    make_layout(u, layout);
+    *out = (struct bl_sum_setup){
+        .ranks = u->ranks,
+        .cluster = u->cluster,
+        .buffers = layout->buffers,
+        .buffer_count = layout->count,
+        .ranges = layout->ranges,
+        .range_count = u->params->count,
+        .elements = u->params->floats,
+        .world = u->world,
+        .keep = (uint64_t)u->cluster->keep,
+        .seed = u->seed,
+        .shard = u->shard,
+    };
+    if (u->head >= 0) {
+        out->part_begin = u->params->items[u->head].offset;
+        out->part_count = u->params->items[u->head].count;
     }
+    if (u->backend != NULL) {
+        out->parallel_for = parallel;
+        out->parallel_context = u->backend;
+    }
+    return 0;
+}
+
+static void free_layout(struct layout *layout)
+{
+    free(layout->buffers);
+    free(layout->ranges);
+}
+
+int bl_reduce_make(const struct bl_reduce_setup *setup, struct bl_sum **out, struct bl_error *err)
+{
+    struct layout layout;
+    struct bl_sum_setup sum;
+    int rc = prepare(setup, &layout, &sum, err);
+    if (rc == 0)
+        rc = bl_sum_make(&sum, out, err);
+    free_layout(&layout);
+    return rc;
+}
+
+int bl_reduce_describe(const struct bl_reduce_setup *setup, uint64_t *bytes, struct bl_text *text,
+                       struct bl_error *err)
+{
+    struct layout layout;
+    struct bl_sum_setup sum;
+    int rc = prepare(setup, &layout, &sum, err);
+    if (rc == 0)
+        rc = bl_sum_describe(&sum, bytes, text, err);
+    free_layout(&layout);
+    return rc;
 }

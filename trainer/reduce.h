@@ -1,53 +1,37 @@
-/* The gradient of W ranks from the gradients of one process, which plays them one after another.
+/* The reduction of a model's gradients over ranks: its parameters, dials and cluster options as the
+ * buffers of a sum (collectives/sum.h).
  *
- *     for r = 0 ... W-1: gradient of rank r -> bl_reduce_add
- *     bl_reduce_finish
+ * A buffer is what a framework calls a bucket: whole tensors, one after another in the arena with
+ * the padding between them, of groups with the same dials, cut before the tensor that would pass
+ * cluster.bucket bytes on the wire. A larger tensor is a buffer of its own.
  *
- * computes, per group of tensors and by its dials, what a collective over W ranks computes when it
- * adds in ascending rank order into one accumulator (BL_ALGORITHM_ALLTOALL):
- *
- *     x_r = wire( g_r )                                             each rank's buffer
- *     x_r = wire( x_r / W )           divide_first                  scaled in the wire format
- *     x_r = wire( x_r * wire(1/W) )   premultiply
- *     x_r = wire( x_r / f )           predivide; f = 1; while (W % f == 0 && W / f > f) f *= 2
- *     a_0 = sum( x_0 )                a_r = sum( a_(r-1) + x_r )    partial sums
- *     g   = sum( a / W )              divide
- *     g   = sum( a / (W / f) )        predivide
- *
- * wire() and sum() round to the dial's format (nearest even); arithmetic is fp32. A rank's gradient
- * is that of W times its share of the global mean, so that the mean over ranks is the gradient.
- *
- * Element-wise and in fixed order: the same bits for any number of threads.
- */
+ * A rank's gradient is that of W times its share of the global mean, so that the mean over ranks is
+ * the gradient. */
 #ifndef BL_REDUCE_H
 #define BL_REDUCE_H
 
 #include <ballast/precision.h>
 
+#include "collectives/sum.h"
 #include "model/model.h"
 
-struct bl_reduce {
+struct bl_reduce_setup {
     struct bl_backend *backend; /* its threads; NULL = the calling thread */
     const struct bl_params *params;
-    const struct bl_precision *precision;
-    uint64_t ranks; /* W >= 1 */
+    const struct bl_precision *dials;
+    const struct bl_cluster_options *cluster; /* outlives the sum */
+    uint32_t ranks;                           /* W >= 1 */
+    struct bl_world *world;                   /* NULL: one process plays all */
+    uint64_t seed;
+    int64_t head; /* index of the output matrix, its CE part is summed beside it; -1 = none */
+    const uint64_t *shard; /* bl_shard_cut; NULL = none */
 };
 
-/* Refuses with code BL_EXIT_USAGE what this reduction does not compute: another algorithm than
- * alltoall, another format than fp32 or bf16, another sum_rounding than nearest, no ranks. */
-int bl_reduce_check(const struct bl_reduce *r, struct bl_error *err);
-
-/* sum (params->floats): what came of ranks 0 ... rank - 1; rank 0 overwrites it. May be `gradient`
- * when W = 1, and then nothing is done unless a dial rounds. Elements between parameters are left
- * alone. */
-void bl_reduce_add(const struct bl_reduce *r, float *sum, const float *gradient, uint64_t rank);
-/* out (params->floats) := the reduced gradient; may be sum. */
-void bl_reduce_finish(const struct bl_reduce *r, const float *sum, float *out);
-
-/* The same for one array by the dials of `group`: a part of the gradient that is kept apart. */
-void bl_reduce_add_array(const struct bl_reduce *r, uint32_t group, uint64_t count, float *sum,
-                         const float *gradient, uint64_t rank);
-void bl_reduce_finish_array(const struct bl_reduce *r, uint32_t group, uint64_t count,
-                            const float *sum, float *out);
+/* Refuses with BL_EXIT_USAGE, naming the dial, what is no format, average or rounding, and what
+ * collectives/order.h and sum.h refuse. */
+int bl_reduce_make(const struct bl_reduce_setup *setup, struct bl_sum **out, struct bl_error *err);
+/* The same without making it: its bytes, and its text (may be NULL). */
+int bl_reduce_describe(const struct bl_reduce_setup *setup, uint64_t *bytes, struct bl_text *text,
+                       struct bl_error *err);
 
 #endif

@@ -23,7 +23,7 @@ struct bl_regularizers {
     double *sums; /* (count,) */
     size_t count;
     struct member **transforms; /* those with a transform that are not null, config order */
-    uint64_t capacity, seen;    /* rows */
+    uint64_t capacity, next;    /* rows */
     int overflow;               /* more rows came than there is room for */
     struct bl_head_hooks hooks, evaluation;
 };
@@ -130,7 +130,7 @@ static void rows_block(void *argument, uint64_t block)
             memset(arrays[a], 0, w.count * sizeof(double));
         m->ops->rows(m->self, &w, &local, 0, w.count);
         for (uint64_t i = 0; !set->overflow && i < w.count; i++)
-            m->values[set->seen + begin + i] = w.valid[i] ? value[i] : 0;
+            m->values[set->next + begin + i] = w.valid[i] ? value[i] : 0;
         if (m->instance->null || m->coefficient == 0)
             continue;
         add(out->d_lse, m->coefficient, d_lse, &w, begin);
@@ -146,12 +146,12 @@ static void rows(void *context, const struct bl_row_stats *stats, const struct b
 {
     struct bl_regularizers *set = context;
     struct rows_job j = {set, stats, out};
-    if (stats->count > set->capacity - set->seen)
+    if (stats->count > set->capacity - set->next)
         set->overflow = 1;
     set->backend->ops->parallel_for(set->backend, (stats->count + BLOCK - 1) / BLOCK, rows_block,
                                     &j);
     if (!set->overflow)
-        set->seen += stats->count;
+        set->next += stats->count;
 }
 
 /* ---- the set --------------------------------------------------------------------------------- */
@@ -229,13 +229,15 @@ void bl_regularizers_free(struct bl_regularizers *set)
 
 void bl_regularizers_begin(struct bl_regularizers *set, uint64_t step)
 {
-    set->seen = 0;
+    set->next = 0;
     set->overflow = 0;
     for (size_t i = 0; i < set->count; i++) {
         struct member *m = &set->members[i];
         m->coefficient = m->ops->coefficient != NULL ? m->ops->coefficient(m->self, step) : 0;
         m->weight_value = 0;
         set->sums[i] = 0;
+        if (m->values != NULL)
+            memset(m->values, 0, set->capacity * sizeof *m->values);
     }
 }
 
@@ -249,16 +251,25 @@ const struct bl_head_hooks *bl_regularizers_transforms(const struct bl_regulariz
     return &set->evaluation;
 }
 
-double *bl_regularizers_end(struct bl_regularizers *set)
+void bl_regularizers_at(struct bl_regularizers *set, uint64_t row)
+{
+    set->next = row;
+}
+
+void bl_regularizers_sums(const struct bl_regularizers *set, uint64_t first, uint64_t count,
+                          double *out)
 {
     for (size_t i = 0; i < set->count; i++) {
         const struct member *m = &set->members[i];
-        double sum = set->overflow && m->values != NULL ? NAN : 0;
-        for (uint64_t r = 0; m->values != NULL && r < set->seen; r++)
-            sum += m->values[r];
-        set->sums[i] = sum;
+        out[i] = set->overflow && m->values != NULL ? NAN : 0;
+        for (uint64_t r = first; m->values != NULL && r < first + count && r < set->capacity; r++)
+            out[i] += m->values[r];
     }
-    return set->sums;
+}
+
+void bl_regularizers_set_sum(struct bl_regularizers *set, size_t i, double sum)
+{
+    set->sums[i] = sum;
 }
 
 void bl_regularizers_weight_grad(struct bl_regularizers *set, const struct bl_tensor *head,

@@ -6,7 +6,7 @@
  * its transform and projections are not run, it is not in the weighted sum.
  *
  * Order of calls in a step: begin; the head's hooks, any number of times, rows in (sequence, time)
- * order; end; weight_grad; project_grad; value, aux; after the update project_weight.
+ * order; sums, set_sum; weight_grad; project_grad; value, aux; after the update project_weight.
  */
 #ifndef BL_REGULARIZERS_H
 #define BL_REGULARIZERS_H
@@ -17,7 +17,7 @@
 struct bl_regularizers;
 
 /* The instances are created, stay the caller's and outlive the set; config order. capacity: rows of
- * logits that this process sees in a step, at most. */
+ * logits in a step, of all ranks. */
 int bl_regularizers_make(struct bl_plugin_instance *const *instances, size_t count,
                          struct bl_backend *backend, uint64_t capacity,
                          struct bl_regularizers **out, struct bl_error *err);
@@ -35,10 +35,16 @@ void bl_regularizers_begin(struct bl_regularizers *set, uint64_t step);
 const struct bl_head_hooks *bl_regularizers_hooks(const struct bl_regularizers *set);
 const struct bl_head_hooks *bl_regularizers_transforms(const struct bl_regularizers *set);
 
-/* Sums the rows' values of each instance, one fp64 add a row in the order they came, whatever the
- * chunks and threads were. Returns the sums (count,); a process among several may replace them by
- * the sums over all before it asks for values. More rows than the capacity: NaN. */
-double *bl_regularizers_end(struct bl_regularizers *set);
+/* The rows that come next are the rows `row`, row + 1, ... of the step: a rank's rows have a place
+ * of their own, whoever computes them and however often. begin sets it to 0. */
+void bl_regularizers_at(struct bl_regularizers *set, uint64_t row);
+/* out (count of instances) := sum of each instance's values over rows first ... first + count - 1,
+ * one fp64 add a row in order, whatever the chunks and threads were. More rows than the capacity
+ * have come: NaN. */
+void bl_regularizers_sums(const struct bl_regularizers *set, uint64_t first, uint64_t count,
+                          double *out);
+/* The sum over all rows of the global batch, which value and aux are made of. */
+void bl_regularizers_set_sum(struct bl_regularizers *set, size_t i, double sum);
 
 /* head and gradient: the output matrix and its reduced gradient, (V, C) fp32. Adds
  * coefficient * d value / d head of every instance with a term on the matrix. */

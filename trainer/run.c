@@ -13,18 +13,18 @@
 
 static void run_free(struct bl_run *r)
 {
+    bl_job_free(r->job);
+    bl_run_free_saver(r);
     bl_prefetch_free(r->prefetch); /* its thread uses the source */
     bl_alarms_free(r->alarms);
-    json_decref(r->changed);
+    json_decref(r->notes);
     bl_metrics_free(r->metrics);
     bl_update_free(r->update);
     bl_regularizers_free(r->regularizers);
     bl_rows_free(&r->rows);
     bl_rows_free(&r->eval_rows);
-    if (r->s->ranks > 1) {
-        bl_free(r->sum);
-        bl_free(r->ce_sum);
-    }
+    bl_run_free_gradient(r);
+    bl_rank_rows_free(r->rank_rows);
     bl_model_free(r->model);
     /* What a plugin asks the host for while it is destroyed is no longer there. */
     r->metrics = NULL;
@@ -62,14 +62,9 @@ static int make_arrays(struct bl_run *r, struct bl_error *err)
 {
     const struct bl_setup *s = r->s;
     uint64_t rows = s->info.sequences * s->info.context;
-    r->head = bl_params_find(&s->params, s->info.head);
-    r->sum = bl_model_gradients(r->model);
-    if (s->ranks > 1) {
-        r->sum = bl_alloc(s->params.floats, sizeof *r->sum);
-        r->ce_sum = s->info.tied ? NULL : bl_alloc(s->params.items[r->head].count, sizeof(float));
-    }
-    if (r->sum == NULL || (s->ranks > 1 && !s->info.tied && r->ce_sum == NULL))
-        return bl_error_set(err, BL_EXIT_FAILED, "out of memory for the sum over ranks");
+    if (bl_run_make_gradient(r, err) < 0 ||
+        bl_rank_rows_make((uint32_t)s->ranks, r->processes, &r->rank_rows, err) < 0)
+        return -1;
     if (bl_rows_make(rows, needs_pz(r), has_transforms(r), &r->rows, err) < 0)
         return -1;
     return s->validation != NULL ? bl_rows_make((uint64_t)s->config->batch.micro * s->info.context,
@@ -90,13 +85,12 @@ static int run_make(struct bl_run *r, struct bl_error *err)
         bl_regularizers_make(s->regularizers.items, s->regularizers.count, r->backend,
                              s->info.sequences * s->info.context, &r->regularizers, err) < 0)
         return -1;
-    r->reduce = (struct bl_reduce){r->backend, &s->params, &s->dials, s->ranks};
-    if (bl_reduce_check(&r->reduce, err) < 0 || make_arrays(r, err) < 0)
+    if (make_arrays(r, err) < 0)
         return -1;
     struct bl_update_setup u = {
         .params = &s->params,
         .weights = bl_model_weights(r->model),
-        .gradients = bl_model_gradients(r->model),
+        .gradients = r->gradient,
         .rules = c->rules,
         .rule_count = c->rule_count,
         .weight_decay = c->optimizer.weight_decay,
@@ -104,50 +98,93 @@ static int run_make(struct bl_run *r, struct bl_error *err)
         .backend = r->backend,
         .dials = &s->dials,
         .seed = s->info.seed,
+        .shard = r->border != NULL ? &r->shards : NULL,
         .refresh = refresh,
         .refresh_context = r->model,
     };
     return bl_update_make(&u, &r->update, err);
 }
 
-/* The run's directory and what writes there: only once nothing in the config can be refused, as
- * `fresh` removes an older run. */
-static int open_outputs(struct bl_run *r, int fresh, struct bl_error *err)
+/* What process 0 found, for the others, which have neither a lock nor a file of their own. */
+struct identity {
+    uint64_t plan;
+    uint32_t attempt;
+};
+
+static int open_directory(struct bl_run *r, struct bl_error *err)
 {
-    struct bl_setup *s = r->s;
-    if (bl_rundir_open(s, fresh, &r->directory, err) < 0)
+    if (bl_rundir_open(r->s, &r->how, &r->directory, err) < 0)
         return -1;
     char *path = bl_format("%s/log.txt", r->directory.path);
     int rc = path != NULL ? bl_log_file(path) : -1;
     if (rc < 0)
         bl_error_set(err, BL_EXIT_FAILED, "%s/log.txt cannot be opened", r->directory.path);
     free(path);
-    return rc < 0 || bl_setup_create_sinks(s, err) < 0 ||
-                   bl_alarms_make(s->config->alarms, s->config->alarm_count, &r->alarms, err) < 0
-               ? -1
-               : bl_metrics_make(s->sinks.items, s->sinks.count, &r->metrics, err);
+    return rc;
+}
+
+/* The run's directory and what writes there: only once nothing in the config can be refused, as
+ * `fresh` removes an older run. */
+static int open_outputs(struct bl_run *r, struct bl_error *err)
+{
+    struct bl_setup *s = r->s;
+    int rc = r->process == 0 ? open_directory(r, err) : 0;
+    struct identity identity = {r->directory.plan, r->directory.attempt};
+    if (bl_world_agree(r->world, rc, err) < 0 ||
+        bl_world_broadcast(r->world, 0, &identity, sizeof identity, err) < 0)
+        return -1;
+    if (r->process > 0) {
+        r->directory.path = strdup(s->directory);
+        r->directory.plan = identity.plan;
+        r->directory.attempt = identity.attempt;
+    }
+    rc = r->process > 0 && r->directory.path == NULL
+             ? bl_error_set(err, BL_EXIT_FAILED, "out of memory")
+             : 0;
+    if (rc == 0 && r->process == 0)
+        rc = bl_setup_create_sinks(s, err);
+    if (rc == 0)
+        rc = bl_alarms_make(s->config->alarms, s->config->alarm_count, &r->alarms, err);
+    if (rc == 0)
+        rc =
+            bl_metrics_make(s->sinks.items, r->process == 0 ? s->sinks.count : 0, &r->metrics, err);
+    return bl_world_agree(r->world, rc, err);
+}
+
+static int write_header(const struct bl_run *r, struct bl_error *err)
+{
+    const struct bl_rundir *d = &r->directory;
+    char *path = bl_format("%s/header.json", d->path);
+    json_t *first = bl_attempts_first(d->path, d->attempt);
+    int rc = path == NULL ? bl_error_set(err, BL_EXIT_FAILED, "out of memory")
+                          : bl_header_write(r->s, r->backend, r->world, r->sum,
+                                            bl_attempts_history(d->path, d->attempt),
+                                            json_object_get(first, "from"), path, err);
+    json_decref(first);
+    free(path);
+    return rc;
 }
 
 /* config.cfg, this attempt's file, header.json. */
 static int write_identity(const struct bl_run *r, struct bl_error *err)
 {
     const struct bl_rundir *d = &r->directory;
+    if (r->process > 0)
+        return 0;
     if (bl_rundir_keep_config(d, err) < 0 ||
-        bl_attempts_write(d->path, d->attempt, r->s, r->step, r->changed, err) < 0)
+        bl_attempts_write(d->path, d->attempt, r->s, r->step, r->notes, err) < 0 ||
+        write_header(r, err) < 0) {
+        bl_rundir_owns(d, err); /* a later start removes what this one writes: the better reason */
         return -1;
-    char *path = bl_format("%s/header.json", d->path);
-    if (path == NULL)
-        return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    int rc = bl_header_write(r->s, r->backend, bl_attempts_history(d->path, d->attempt), path, err);
-    free(path);
-    return rc;
+    }
+    return 0;
 }
 
 /* Fresh weights, or those of the newest checkpoint; meanwhile the first batch is read. */
 static int start(struct bl_run *r, struct bl_error *err)
 {
     struct bl_setup *s = r->s;
-    if (bl_run_resume(r, err) < 0)
+    if (bl_run_resume(r, err) < 0 || bl_run_make_saver(r, err) < 0)
         return -1;
     r->saved = r->step;
     struct bl_batches batches = {
@@ -157,6 +194,7 @@ static int start(struct bl_run *r, struct bl_error *err)
         .vocab = s->info.vocab,
         .sequences = s->info.sequences,
         .available = s->train_info.sequences,
+        .origin = r->origin,
     };
     if (r->step < s->info.steps &&
         bl_prefetch_make(&batches, r->step + 1, s->info.steps, &r->prefetch, err) < 0)
@@ -165,6 +203,7 @@ static int start(struct bl_run *r, struct bl_error *err)
         bl_params_init_threads(&s->params, s->info.seed, bl_model_weights(r->model), r->backend);
         bl_update_store(r->update, 0, s->params.count);
         bl_model_refresh(r->model, 0, s->params.floats);
+        return bl_run_gather_weights(r, err);
     }
     return 0;
 }
@@ -185,18 +224,40 @@ static void announce_precision(const struct bl_precision *dials)
         bl_text_free(&t[g]);
 }
 
+/* How the others were found, and in which order gradients are added: what bits depend on. */
+static void announce_reduction(const struct bl_run *r)
+{
+    if (r->processes > 1)
+        bl_log(BL_LOG_INFO, "%u processes on %u nodes by %s: %s", r->processes,
+               1 + bl_world_node(r->world, r->processes - 1), bl_world_method(r->world),
+               bl_world_transport(r->world));
+    if (r->s->ranks == 1)
+        return;
+    struct bl_text t = {0};
+    bl_sum_text(r->sum, &t);
+    for (char *line = t.text, *end; line != NULL && *line != '\0'; line = end) {
+        end = line + strcspn(line, "\n");
+        if (*end != '\0')
+            *end++ = '\0';
+        bl_log(BL_LOG_INFO, "%s", line);
+    }
+    bl_text_free(&t);
+}
+
 static void announce(const struct bl_run *r)
 {
     const struct bl_setup *s = r->s;
     char parameters[32], tokens[32];
     bl_log(BL_LOG_INFO, "%s", r->backend->description);
     bl_log(BL_LOG_INFO,
-           "%s: %s parameters, %s tokens a step, ranks %llu, micro %lld, vocabulary %llu",
+           "%s: %s parameters, %s tokens a step, ranks %llu, processes %u, micro %lld, "
+           "vocabulary %llu",
            r->directory.path, bl_human((double)s->params.elements, parameters),
            bl_human((double)(s->info.sequences * s->info.context), tokens),
-           (unsigned long long)s->ranks, (long long)s->config->batch.micro,
+           (unsigned long long)s->ranks, r->processes, (long long)s->config->batch.micro,
            (unsigned long long)s->info.vocab);
     announce_precision(&s->dials);
+    announce_reduction(r);
 }
 
 /* Whether `every` (0: never) falls on this step; the last step always counts. */
@@ -207,8 +268,8 @@ static int falls(int64_t every, uint64_t step, uint64_t last)
 
 /* Evaluates the alarms on the row as it stands. Their names are checked once, in the first row that
  * has a value of every monitor. */
-static int check_alarms(struct bl_run *r, int *names_checked, struct bl_alarms_verdict *out,
-                        struct bl_error *err)
+static int judge(struct bl_run *r, int *names_checked, struct bl_alarms_verdict *out,
+                 struct bl_error *err)
 {
     static const char *const with_validation[] = {"loss/val", "loss/val_perplexity", NULL};
     struct bl_metrics_row row;
@@ -226,6 +287,17 @@ static int check_alarms(struct bl_run *r, int *names_checked, struct bl_alarms_v
     return 0;
 }
 
+/* Process 0 has the row that counts: clocks are in it. */
+static int check_alarms(struct bl_run *r, int *names_checked, struct bl_alarms_verdict *out,
+                        struct bl_error *err)
+{
+    int rc = r->process == 0 ? judge(r, names_checked, out, err) : 0;
+    return r->s->config->alarm_count > 0 && (bl_world_agree(r->world, rc, err) < 0 ||
+                                             bl_world_broadcast(r->world, 0, out, sizeof *out, err))
+               ? -1
+               : rc;
+}
+
 static int stopped_by_alarm(const struct bl_run *r, const char *why, struct bl_error *err)
 {
     if (r->step == r->s->info.steps)
@@ -240,18 +312,15 @@ static int stopped_by_alarm(const struct bl_run *r, const char *why, struct bl_e
                         (unsigned long long)r->step, (unsigned long long)r->s->info.steps, why);
 }
 
-static int save(struct bl_run *r, struct bl_error *err)
+static int directory_there(struct bl_run *r, struct bl_error *err)
 {
-    if (bl_rundir_check(&r->directory, err) < 0 || bl_run_save(r, err) < 0)
-        return -1;
-    r->saved = r->step;
-    return 0;
+    return r->process == 0 ? bl_rundir_check(&r->directory, err) : 0;
 }
 
 /* Ends an unfinished run because of a signal; never twice with the same checkpoint. */
 static int stop(struct bl_run *r, int number, struct bl_error *err)
 {
-    if (r->step > r->saved && save(r, err) < 0)
+    if (r->step > 0 && (directory_there(r, err) < 0 || bl_run_save_last(r, err) < 0))
         return -1;
     if (r->step == 0)
         return bl_error_set(err, bl_stop_code(number),
@@ -266,10 +335,12 @@ static int stop(struct bl_run *r, int number, struct bl_error *err)
 }
 
 /* A sequence that cannot be read has changed nothing: what was trained so far is kept. */
-static int no_data(struct bl_run *r)
+static int no_data(struct bl_run *r, const struct bl_error *err)
 {
     struct bl_error other = BL_ERROR_INIT;
-    if (r->step > r->saved && save(r, &other) < 0)
+    if (err != NULL && err->code == BL_EXIT_PEER)
+        return -1;
+    if (r->step > 0 && (directory_there(r, &other) < 0 || bl_run_save_last(r, &other) < 0))
         bl_log(BL_LOG_WARNING, "%s", other.text);
     return -1;
 }
@@ -278,25 +349,27 @@ static int loop(struct bl_run *r, struct bl_error *err)
 {
     const struct bl_run_options *o = &r->s->config->run;
     uint64_t last = r->s->info.steps;
+    uint64_t check_every = (uint64_t)r->s->config->cluster.check_every;
     int names_checked = 0;
     while (r->step < last) {
-        int got = bl_stop_signal() != 0 ? 1 : bl_run_read(r, err);
+        int got = bl_run_read(r, err);
         if (got != 0)
-            return got < 0 ? no_data(r) : stop(r, bl_stop_signal(), err);
-        if (bl_rundir_check(&r->directory, err) < 0 || bl_run_step(r, err) < 0)
+            return got < 0 ? no_data(r, err) : stop(r, r->signal, err);
+        if (directory_there(r, err) < 0 || bl_run_step(r, err) < 0)
             return -1;
         if (r->s->validation != NULL && falls(o->eval_every, r->step, last) &&
             bl_run_evaluate(r, err) < 0) {
             bl_metrics_emit(r->metrics, r->step, r->directory.attempt);
-            return no_data(r);
+            return no_data(r, err);
         }
-        struct bl_alarms_verdict alarm;
+        if (check_every > 0 && r->step % check_every == 0 && bl_run_compare(r, err) < 0)
+            return -1;
+        struct bl_alarms_verdict alarm = {0};
         if (check_alarms(r, &names_checked, &alarm, err) < 0)
             return -1;
         bl_metrics_emit(r->metrics, r->step, r->directory.attempt);
-        if ((alarm.checkpoint || alarm.stop[0] != '\0' ||
-             falls(o->checkpoint_every, r->step, last)) &&
-            save(r, err) < 0)
+        if (directory_there(r, err) < 0 || bl_run_save(r, alarm.checkpoint, err) < 0 ||
+            ((alarm.stop[0] != '\0' || r->step == last) && bl_run_save_last(r, err) < 0))
             return alarm.stop[0] != '\0' ? bl_error_prefix(err, "%s", alarm.stop) : -1;
         if (alarm.stop[0] != '\0')
             return stopped_by_alarm(r, alarm.stop, err);
@@ -304,20 +377,37 @@ static int loop(struct bl_run *r, struct bl_error *err)
     return 0;
 }
 
-int bl_run_train(struct bl_setup *s, int fresh, struct bl_error *err)
+/* One process's failure is that of all: the others, which may wait for it, are told. Not of what
+ * comes to all at once, nor of what they agreed on. */
+static void tell(struct bl_run *r, const struct bl_error *err)
 {
-    struct bl_run r = {.s = s, .directory = {.folder = -1, .lock = -1}};
+    if (r->processes > 1 && err != NULL && err->text[0] != '\0' && err->code != BL_EXIT_PEER &&
+        err->code != BL_EXIT_DIVERGED && err->code != BL_EXIT_REQUEUE &&
+        err->code != BL_EXIT_INTERRUPTED)
+        bl_world_abort(r->world, err->text);
+}
+
+int bl_run_train(struct bl_setup *s, struct bl_world *world, const struct bl_start *how,
+                 struct bl_error *err)
+{
+    struct bl_run r = {.s = s,
+                       .how = *how,
+                       .world = world,
+                       .process = bl_world_process(world),
+                       .processes = bl_world_processes(world),
+                       .directory = {.folder = -1, .lock = -1, .claim = -1},
+                       .lost = BL_ERROR_INIT};
     int rc = -1;
-    if (run_make(&r, err) < 0)
+    if (bl_world_agree(world, run_make(&r, err), err) < 0)
         goto done;
     bl_stop_defer(1); /* what is written is written whole */
-    if (open_outputs(&r, fresh, err) < 0)
+    if (open_outputs(&r, err) < 0)
         goto done;
     bl_stop_defer(0);
     if (start(&r, err) < 0)
         goto done;
     bl_stop_defer(1);
-    if (write_identity(&r, err) < 0)
+    if (bl_world_agree(world, write_identity(&r, err), err) < 0)
         goto done;
     if (r.step >= s->info.steps) {
         bl_log(BL_LOG_INFO, "%s: complete, all %llu steps are done", r.directory.path,
@@ -326,7 +416,11 @@ int bl_run_train(struct bl_setup *s, int fresh, struct bl_error *err)
         goto done;
     }
     announce(&r);
+    if (r.process == 0)
+        r.job = bl_job_make();
     rc = loop(&r, err);
+    if (rc < 0)
+        bl_run_save_end(&r, err);
     bl_metrics_finish(r.metrics);
     if (rc == 0)
         bl_log(BL_LOG_INFO, "%s: complete", r.directory.path);
@@ -340,6 +434,8 @@ done:
                           ? BL_LOG_INFO
                           : BL_LOG_ERROR,
                       err->text);
+    if (rc < 0)
+        tell(&r, err);
     run_free(&r);
     return rc;
 }

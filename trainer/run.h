@@ -2,11 +2,22 @@
 #ifndef BL_RUN_H
 #define BL_RUN_H
 
+#include "collectives/world.h"
 #include "setup.h"
 
-/* Trains as `s` says and frees it, resuming from the newest checkpoint of the run directory unless
- * `fresh`. 0 when the plan is complete. -1 with code 75 or 130 when a signal (stop.h) stopped it
- * after a checkpoint or before the first step, 7 when it diverged, another code when it failed. */
-int bl_run_train(struct bl_setup *s, int fresh, struct bl_error *err);
+/* How a run starts. */
+struct bl_start {
+    int fresh;  /* removes what is in the run directory */
+    int replan; /* a checkpoint of another plan, or layout, is taken; differences are logged */
+    const char *from; /* checkpoint folder of any run: a run without checkpoints starts from it */
+    uint64_t skip_samples; /* the data goes on so many sequences later than the checkpoint says */
+};
+
+/* Collective over the processes of `world`. Trains as `s` says and frees it, resuming from the
+ * newest checkpoint of the run directory or as `how` says. 0 when the plan is complete. -1 with
+ * code 75 or 130 when a signal (stop.h) stopped it after a checkpoint or before the first step, 7
+ * when it diverged, another code when it failed. */
+int bl_run_train(struct bl_setup *s, struct bl_world *world, const struct bl_start *how,
+                 struct bl_error *err);
 
 #endif

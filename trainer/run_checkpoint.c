@@ -1,92 +1,14 @@
-/* A run's state to and from checkpoints/<step>/. */
+/* A run's state to checkpoints/<step>/ and checkpoints/ring/<step>/, while it goes on. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/strings.h"
-#include "checkpoint/checkpoint.h"
-#include "run_internal.h"
-
-/* Views of everything a checkpoint holds; names of states are owned here. */
-struct views {
-    struct bl_tensor *weights, *states;
-    size_t weight_count, state_count;
-};
-
-static void views_free(struct views *v)
-{
-    for (size_t i = 0; i < v->state_count; i++)
-        free((char *)(uintptr_t)v->states[i].name);
-    bl_free(v->states);
-    bl_free(v->weights);
-    memset(v, 0, sizeof *v);
-}
-
-static int add_state(struct bl_run *r, struct views *v, uint64_t i, uint32_t which,
-                     const char *suffix)
-{
-    struct bl_tensor *t = &v->states[v->state_count];
-    if (bl_run_tensor(r, i, which, t) < 0)
-        return -1;
-    t->name = bl_format("%s.%s", t->name, suffix);
-    if (t->name == NULL)
-        return -1;
-    v->state_count++;
-    return 0;
-}
-
-/* What is stored as weights are the working weights; they and the master differ only by the
- * rounding that bl_model_refresh repeats, so the master alone determines both. */
-static int views_make(struct bl_run *r, struct views *v, float *working, struct bl_error *err)
-{
-    uint64_t n = r->s->params.count;
-    uint32_t states = bl_update_states(r->update);
-    v->weights = bl_alloc(n, sizeof *v->weights);
-    v->states = bl_alloc(n * (1 + states), sizeof *v->states);
-    if (v->weights == NULL || v->states == NULL)
-        goto fail;
-    for (uint64_t i = 0; i < n; i++) {
-        if (bl_run_tensor(r, i, BL_WEIGHT, &v->weights[i]) < 0)
-            goto fail;
-        if (working != NULL)
-            v->weights[i].data = working + r->s->params.items[i].offset;
-        v->weight_count++;
-        if (add_state(r, v, i, BL_WEIGHT, "master") < 0)
-            goto fail;
-        for (uint32_t k = 0; k < states; k++) {
-            if (add_state(r, v, i, BL_STATE0 + k, bl_update_state_name(r->update, k)) < 0)
-                goto fail;
-        }
-    }
-    return 0;
-fail:
-    views_free(v);
-    return bl_error_set(err, BL_EXIT_FAILED, "checkpoint: out of memory");
-}
-
-/* Calls f for every instance of the run that may have state. */
-static int each_instance(struct bl_run *r,
-                         int (*f)(struct bl_plugin_instance *i, void *context,
-                                  struct bl_error *err),
-                         void *context, struct bl_error *err)
-{
-    struct bl_setup *s = r->s;
-    const struct bl_plugin_list *lists[] = {&s->regularizers, &s->guards, &s->monitors, &s->sinks};
-    struct bl_plugin_instance *single[] = {s->precision, s->schedule, s->optimizer};
-    for (size_t i = 0; i < sizeof single / sizeof *single; i++) {
-        if (f(single[i], context, err) < 0)
-            return -1;
-    }
-    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
-        for (size_t i = 0; i < lists[l]->count; i++) {
-            if (f(lists[l]->items[i], context, err) < 0)
-                return -1;
-        }
-    }
-    return 0;
-}
+#include "budget.h"
+#include "checkpoint/saver.h"
+#include "run_state.h"
 
 struct saved {
     struct bl_checkpoint_plugin *items;
@@ -141,9 +63,6 @@ static void saved_free(struct saved *s)
     free(s->items);
 }
 
-/* "host." is no kind of plugin. */
-static const char alarms_key[] = "host.alarms";
-
 static int save_alarms(const struct bl_run *r, struct saved *saved, struct bl_error *err)
 {
     char *text;
@@ -151,7 +70,7 @@ static int save_alarms(const struct bl_run *r, struct saved *saved, struct bl_er
         return 0;
     if (bl_alarms_save(r->alarms, &text, err) < 0)
         return -1;
-    return keep(saved, strdup(alarms_key), text, strlen(text), err);
+    return keep(saved, strdup(bl_run_alarms_key), text, strlen(text), err);
 }
 
 struct loaded {
@@ -195,21 +114,6 @@ static int loaded_make(const struct bl_run *r, struct loaded *out, struct bl_err
     return bl_error_set(err, BL_EXIT_FAILED, "checkpoint: out of memory");
 }
 
-static struct bl_checkpoint_info info_of(const struct bl_run *r)
-{
-    const struct bl_setup *s = r->s;
-    return (struct bl_checkpoint_info){
-        .step = r->step,
-        .updates = bl_update_steps(r->update),
-        .sample = r->step * s->info.sequences,
-        .seed = s->info.seed,
-        .attempt = r->directory.attempt,
-        .ranks = (uint32_t)s->ranks,
-        .micro = (uint64_t)s->config->batch.micro,
-        .plan = r->directory.plan,
-    };
-}
-
 /* A checkpoint from which nothing can go on must not push good ones out. */
 static int check_finite(struct bl_run *r, struct bl_error *err)
 {
@@ -223,170 +127,226 @@ static int check_finite(struct bl_run *r, struct bl_error *err)
                         (unsigned long long)r->step);
 }
 
-int bl_run_save(struct bl_run *r, struct bl_error *err)
+/* ---- the saver ------------------------------------------------------------------------------- */
+
+static int owns(void *context, struct bl_error *err)
 {
-    if (check_finite(r, err) < 0)
+    const struct bl_run *r = context;
+    return bl_rundir_owns(&r->directory, err);
+}
+
+static void parallel_for(void *context, uint64_t n, void (*body)(void *, uint64_t), void *argument)
+{
+    struct bl_backend *backend = context;
+    backend->ops->parallel_for(backend, n, body, argument);
+}
+
+/* What this process writes, without plugins. */
+static int view(struct bl_run *r, struct bl_run_views *v, struct bl_checkpoint *c,
+                struct bl_error *err)
+{
+    const uint64_t *part = r->saving.parts + r->process;
+    if (bl_run_views_make(r, part[0], part[1], v, err) < 0)
         return -1;
-    struct views v = {0};
-    struct saved saved = {0};
-    struct loaded loaded = {0};
-    int rc = -1;
+    if (r->processes == 1)
+        bl_run_views_whole(v);
+    else
+        bl_run_views_drop_empty(v);
+    *c = (struct bl_checkpoint){
+        .weights = v->weights,
+        .weight_count = r->process == 0 ? v->weight_count : 0,
+        .states = v->states,
+        .state_count = v->state_count,
+        .slices = r->processes > 1 ? v->slices : NULL,
+        .shard = r->process,
+        .shards = r->processes,
+    };
+    return 0;
+}
+
+/* Before the training, so that no save is the first to take it. */
+static int reserve(struct bl_run *r, struct bl_error *err)
+{
+    struct bl_run_views v = {0};
+    struct bl_checkpoint c;
+    if (!bl_budget_copies(r->s) || r->step >= r->s->info.steps)
+        return 0;
+    if (view(r, &v, &c, err) < 0)
+        return -1;
+    if (bl_saver_reserve(r->saving.saver, &c) < 0)
+        bl_log(BL_LOG_WARNING,
+               "no memory for the copy that run.save = \"async\" writes from: every save holds the "
+               "training up, as \"sync\" does");
+    bl_run_views_free(&v);
+    return 0;
+}
+
+int bl_run_make_saver(struct bl_run *r, struct bl_error *err)
+{
+    const struct bl_run_options *o = &r->s->config->run;
     char *folder = bl_format("%s/checkpoints", r->directory.path);
-    if (folder == NULL) {
+    uint64_t *parts = calloc(r->processes + 1, sizeof *parts);
+    int rc = -1;
+    if (folder == NULL || parts == NULL) {
         bl_error_set(err, BL_EXIT_FAILED, "checkpoint: out of memory");
         goto done;
     }
-    if (views_make(r, &v, bl_model_working(r->model), err) < 0 ||
-        each_instance(r, save_instance, &saved, err) < 0 || save_alarms(r, &saved, err) < 0 ||
-        loaded_make(r, &loaded, err) < 0)
-        goto done;
-    struct bl_checkpoint c = {
-        .info = info_of(r),
-        .weights = v.weights,
-        .weight_count = v.weight_count,
-        .states = v.states,
-        .state_count = v.state_count,
-        .plugins = saved.items,
-        .plugin_count = saved.count,
-        .loaded = loaded.items,
-        .loaded_count = loaded.count,
+    struct bl_saver_setup setup = {
+        .directory = folder,
+        .world = r->world,
+        .copy = o->save == BL_SAVE_ASYNC,
+        .keep = (uint64_t)o->keep,
+        .keep_every = (uint64_t)o->keep_every,
+        .ring = (uint64_t)o->ring,
+        .owns = owns,
+        .context = r,
+        .parallel_for = parallel_for,
+        .parallel_context = r->backend,
     };
-    rc = bl_checkpoint_write(folder, &c, (uint64_t)r->s->config->run.keep, err);
-    if (rc == 0)
-        bl_log(BL_LOG_INFO, "checkpoint %s/%llu", folder, (unsigned long long)r->step);
+    rc = bl_saver_make(&setup, &r->saving.saver, err);
+    if (rc == 0) {
+        bl_shard_cut(&r->s->params, r->processes, parts);
+        r->saving.parts = parts;
+        parts = NULL;
+        rc = reserve(r, err);
+    }
+done:
+    free(parts);
+    free(folder);
+    return rc;
+}
+
+void bl_run_free_saver(struct bl_run *r)
+{
+    bl_saver_free(r->saving.saver);
+    free(r->saving.parts);
+    free(r->saving.from);
+    r->saving = (struct bl_run_saving){0};
+}
+
+static int begin(struct bl_run *r, uint32_t where, struct bl_error *err)
+{
+    struct bl_run_views v = {0};
+    struct saved saved = {0};
+    struct loaded loaded = {0};
+    r->saving.began = bl_clock();
+    struct bl_checkpoint c;
+    int rc = -1;
+    /* Compared first: what is not finite in one process alone is a fault of that one. */
+    if (bl_run_compare(r, err) < 0 || check_finite(r, err) < 0 || view(r, &v, &c, err) < 0 ||
+        bl_run_each_instance(r, save_instance, &saved, err) < 0 ||
+        save_alarms(r, &saved, err) < 0 || loaded_make(r, &loaded, err) < 0)
+        goto done;
+    c.info = bl_run_info(r);
+    c.plugins = saved.items;
+    c.plugin_count = saved.count;
+    c.loaded = loaded.items;
+    c.loaded_count = loaded.count;
+    c.config = r->directory.config;
+    c.from = r->saving.from;
+    rc = bl_saver_begin(r->saving.saver, &c, where, err);
 done:
     loaded_free(&loaded);
     saved_free(&saved);
-    views_free(&v);
-    free(folder);
+    bl_run_views_free(&v);
     return rc;
 }
 
-static int load_instance(struct bl_plugin_instance *i, void *context, struct bl_error *err)
+static void take_report(struct bl_run *r, const struct bl_saver_report *report)
 {
-    const struct bl_checkpoint_reader *reader = context;
-    if (i->ops.common.save == NULL)
+    if (report->published & BL_SAVE_CHECKPOINT) {
+        r->saved = report->step;
+        r->saving.seconds = bl_clock() - r->saving.began;
+        if (r->process == 0)
+            bl_job_saved(report->step);
+        bl_log(BL_LOG_INFO, "checkpoint %s/checkpoints/%llu", r->directory.path,
+               (unsigned long long)report->step);
+    }
+    if (report->event == BL_SAVER_FAILED) {
+        r->saving.failed++;
+        bl_log(BL_LOG_WARNING,
+               "step %llu is not saved, the older checkpoints stay and the run goes on: %s",
+               (unsigned long long)report->step, report->error.text);
+    }
+}
+
+static int settle(struct bl_run *r, struct bl_saver_report *report, struct bl_error *err)
+{
+    if (bl_saver_wait(r->saving.saver, report, err) < 0)
+        return -1;
+    take_report(r, report);
+    return 0;
+}
+
+/* After the last step there is nothing to go on with beside the save. */
+static int start_save(struct bl_run *r, uint32_t where, struct bl_error *err)
+{
+    struct bl_saver_report report;
+    int still = r->s->config->run.save != BL_SAVE_ASYNC || r->step == r->s->info.steps;
+    if (settle(r, &report, err) < 0 || begin(r, where | (still ? BL_SAVE_STILL : 0), err) < 0)
+        return -1;
+    return still ? settle(r, &report, err) : 0;
+}
+
+static uint32_t due(const struct bl_run *r, int wanted)
+{
+    const struct bl_run_options *o = &r->s->config->run;
+    uint32_t where = 0;
+    if (wanted || r->step == r->s->info.steps ||
+        (o->checkpoint_every > 0 && r->step % (uint64_t)o->checkpoint_every == 0))
+        where |= BL_SAVE_CHECKPOINT;
+    if (o->ring > 0 && r->step % (uint64_t)o->ring_every == 0)
+        where |= BL_SAVE_RING;
+    return where;
+}
+
+int bl_run_save(struct bl_run *r, int wanted, struct bl_error *err)
+{
+    uint32_t where = due(r, wanted);
+    double start = bl_clock();
+    int rc = 0;
+    if (where != 0) {
+        rc = start_save(r, where, err);
+    } else if (bl_saver_busy(r->saving.saver)) {
+        struct bl_saver_report report;
+        rc = bl_saver_poll(r->saving.saver, &report, err);
+        if (rc == 0)
+            take_report(r, &report);
+    } else {
+        start = NAN;
+    }
+    if (rc == 0 && !isnan(start))
+        bl_metrics_set(r->metrics, "time/checkpoint", bl_clock() - start);
+    if (rc == 0 && r->saving.failed > 0)
+        bl_metrics_set(r->metrics, "checkpoint/failed", (double)r->saving.failed);
+    return rc;
+}
+
+int bl_run_save_last(struct bl_run *r, struct bl_error *err)
+{
+    struct bl_saver_report report;
+    if (settle(r, &report, err) < 0)
+        return -1;
+    if (r->saved == r->step)
         return 0;
-    char *key = bl_format("%s.%s", bl_kind_name(i->plugin->kind), i->name);
-    if (key == NULL)
-        return bl_error_set(err, BL_EXIT_FAILED, "checkpoint: out of memory");
-    uint64_t bytes = 0;
-    const void *data = bl_checkpoint_plugin(reader, key, &bytes);
-    int rc;
-    if (data == NULL && i->plugin->kind == BL_KIND_SINK)
-        rc = 0; /* sinks may come and go between starts */
-    else if (data == NULL)
-        rc = bl_error_set(err, BL_EXIT_CHECKPOINT,
-                          "the checkpoint has no state of %s; it was written without that plugin",
-                          key);
-    else if (i->ops.common.load == NULL)
-        rc = bl_error_set(err, BL_EXIT_CHECKPOINT, "plugin %s saves state but cannot load it", key);
-    else {
-        rc = i->ops.common.load(i->self, data, bytes, err);
-        if (rc < 0) {
-            err->code = BL_EXIT_CHECKPOINT;
-            bl_error_prefix(err, "state of %s", key);
-        }
-    }
-    free(key);
-    return rc;
-}
-
-struct key_search {
-    const char *key;
-    int found;
-};
-
-static int match_key(struct bl_plugin_instance *i, void *context, struct bl_error *err)
-{
-    (void)err;
-    struct key_search *k = context;
-    const char *kind = bl_kind_name(i->plugin->kind);
-    size_t n = strlen(kind);
-    if (i->ops.common.save != NULL && strncmp(k->key, kind, n) == 0 && k->key[n] == '.' &&
-        strcmp(k->key + n + 1, i->name) == 0)
-        k->found = 1;
+    if (begin(r, BL_SAVE_CHECKPOINT | BL_SAVE_STILL, err) < 0 ||
+        bl_saver_wait(r->saving.saver, &report, err) < 0)
+        return -1;
+    if (report.event == BL_SAVER_FAILED)
+        return bl_error_set(err, report.error.code, "%s", report.error.text);
+    take_report(r, &report);
     return 0;
 }
 
-/* A plugin whose state is in the checkpoint but which is not loaded now is named, not dropped. */
-static int check_no_orphans(struct bl_run *r, const struct bl_checkpoint_reader *reader,
-                            struct bl_error *err)
+void bl_run_save_end(struct bl_run *r, const struct bl_error *err)
 {
-    for (size_t i = 0; i < bl_checkpoint_plugin_count(reader); i++) {
-        struct key_search k = {bl_checkpoint_plugin_key(reader, i), 0};
-        each_instance(r, match_key, &k, NULL);
-        if (!k.found && strcmp(k.key, alarms_key) != 0 && strncmp(k.key, "sink.", 5) != 0)
-            return bl_error_set(err, BL_EXIT_CHECKPOINT,
-                                "the checkpoint holds state of %s, which this config does not load",
-                                k.key);
-    }
-    return 0;
-}
-
-static int check_layout(const struct bl_run *r, const struct bl_checkpoint_info *i,
-                        const char *path, struct bl_error *err)
-{
-    struct bl_checkpoint_info now = info_of(r);
-    if (i->seed != now.seed || i->ranks != now.ranks || i->micro != now.micro)
-        return bl_error_set(err, BL_EXIT_CHECKPOINT,
-                            "%s was made with seed %llu, %u ranks, micro %llu; this run has seed "
-                            "%llu, %u ranks, micro %llu",
-                            path, (unsigned long long)i->seed, i->ranks,
-                            (unsigned long long)i->micro, (unsigned long long)now.seed, now.ranks,
-                            (unsigned long long)now.micro);
-    return 0;
-}
-
-static int load_alarms(struct bl_run *r, const struct bl_checkpoint_reader *reader,
-                       struct bl_error *err)
-{
-    uint64_t bytes;
-    const void *text = bl_checkpoint_plugin(reader, alarms_key, &bytes);
-    return text != NULL ? bl_alarms_load(r->alarms, text, bytes, err) : 0;
-}
-
-int bl_run_resume(struct bl_run *r, struct bl_error *err)
-{
-    struct views v = {0};
-    struct bl_checkpoint_reader *reader = NULL;
-    uint64_t step = 0;
-    int rc = -1;
-    char *folder = bl_format("%s/checkpoints", r->directory.path), *path = NULL;
-    if (folder == NULL) {
-        bl_error_set(err, BL_EXIT_FAILED, "checkpoint: out of memory");
-        goto done;
-    }
-    int found = bl_checkpoint_latest(folder, &step, err);
-    if (found <= 0) {
-        rc = found;
-        goto done;
-    }
-    path = bl_format("%s/%llu", folder, (unsigned long long)step);
-    if (path == NULL) {
-        bl_error_set(err, BL_EXIT_FAILED, "checkpoint: out of memory");
-        goto done;
-    }
-    if (bl_checkpoint_open(path, &reader, err) < 0) {
-        bl_error_set(err, err->code, "%s; remove %s to go on from an older checkpoint", err->text,
-                     path);
-        goto done;
-    }
-    if (check_layout(r, bl_checkpoint_info(reader), path, err) < 0 ||
-        bl_run_check_plan(r, reader, path, err) < 0 || views_make(r, &v, NULL, err) < 0 ||
-        bl_checkpoint_read(reader, NULL, 0, v.states, v.state_count, err) < 0 ||
-        check_no_orphans(r, reader, err) < 0 || each_instance(r, load_instance, reader, err) < 0 ||
-        load_alarms(r, reader, err) < 0)
-        goto done;
-    bl_model_refresh(r->model, 0, r->s->params.floats);
-    r->step = bl_checkpoint_info(reader)->step;
-    bl_update_set_steps(r->update, bl_checkpoint_info(reader)->updates);
-    bl_log(BL_LOG_INFO, "resuming from %s", path);
-    rc = 0;
-done:
-    bl_checkpoint_close(reader);
-    views_free(&v);
-    free(path);
-    free(folder);
-    return rc;
+    struct bl_saver_report report;
+    struct bl_error other = BL_ERROR_INIT;
+    if (r->saving.saver == NULL || !bl_saver_busy(r->saving.saver))
+        return;
+    /* Others that do not end here, or are gone, would not answer. */
+    if (r->processes > 1 && (err == NULL || err->code != BL_EXIT_DIVERGED))
+        return;
+    if (settle(r, &report, &other) < 0)
+        bl_log(BL_LOG_WARNING, "%s", other.text);
 }

@@ -30,12 +30,16 @@ static float *array_of(struct bl_run *r, uint64_t index, uint32_t which)
     if (which == BL_WEIGHT)
         return bl_model_weights(r->model) + p->offset;
     if (which == BL_GRADIENT)
-        return r->gradients_ready ? bl_model_gradients(r->model) + p->offset : NULL;
+        return r->gradients_ready && r->lost.code == 0 && bl_run_whole_gradient(r, &r->lost) == 0
+                   ? r->gradient + p->offset
+                   : NULL;
     if (which == BL_CE_GRADIENT)
-        return r->ce_ready && (int64_t)index == r->head ? bl_model_ce_gradient(r->model) : NULL;
+        return r->ce_ready && (int64_t)index == r->head ? r->ce_gradient : NULL;
     uint32_t state = which - BL_STATE0;
+    if (r->border != NULL)
+        return NULL; /* the same answer in every process, whoever has it */
     if (r->update != NULL && which >= BL_STATE0 && state < bl_update_states(r->update))
-        return bl_update_array(r->update, state) + p->offset;
+        return bl_update_tensor(r->update, state, index);
     return NULL;
 }
 
@@ -70,6 +74,21 @@ static double update_squares(void *context, uint64_t index)
                                                            : NAN;
 }
 
+static int reduction(void *context, uint32_t group, struct bl_reduction *out)
+{
+    const struct bl_run *r = context;
+    struct bl_sum_statistics m;
+    if (r->sum == NULL || !r->measured)
+        return -1;
+    bl_sum_measured(r->sum, group, &m);
+    if (m.squares == 0)
+        return -1; /* no such elements */
+    out->error = m.error;
+    out->bias = m.bias;
+    out->lost_share = m.lost;
+    return 0;
+}
+
 void bl_run_services(struct bl_run *r)
 {
     struct bl_services *s = &r->s->services;
@@ -79,4 +98,5 @@ void bl_run_services(struct bl_run *r)
     s->tensor_count = tensor_count;
     s->tensor = bl_run_tensor;
     s->update_squares = update_squares;
+    s->reduction = reduction;
 }

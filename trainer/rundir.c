@@ -1,5 +1,7 @@
 #include "rundir.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -10,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "config/plan.h"
@@ -57,8 +60,8 @@ static int compare_plan(const char *path, const char *text, struct bl_error *err
     int rc = bl_plan_compare(old, path, text, &difference, err);
     if (rc > 0)
         rc = bl_error_set(err, BL_EXIT_CHECKPOINT,
-                          "%s holds another plan: %s; give this run another run.name, or start "
-                          "over with --fresh",
+                          "%s holds another plan: %s; give this run another run.name, start over "
+                          "with --fresh, or go on under the new plan with --replan",
                           path, difference.text);
     else if (rc < 0 && err != NULL && err->code == BL_EXIT_USAGE)
         bl_error_set(err, BL_EXIT_CHECKPOINT,
@@ -70,31 +73,97 @@ static int compare_plan(const char *path, const char *text, struct bl_error *err
     return rc;
 }
 
+/* What bl_write_file was killed over: whoever wrote these holds the lock or is a dead attempt.
+ * Before the claim, so that where there are no locks none is of a later attempt than this one. */
+static void remove_cut_off(const struct bl_rundir *d)
+{
+    static const char *const begin[] = {"config.cfg.tmp-", "header.json.tmp-"};
+    DIR *folder = opendir(d->path);
+    struct dirent *entry;
+    while (folder != NULL && (entry = readdir(folder)) != NULL)
+        for (size_t i = 0; i < sizeof begin / sizeof *begin; i++)
+            if (strncmp(entry->d_name, begin[i], strlen(begin[i])) == 0)
+                unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder != NULL)
+        closedir(folder);
+}
+
+/* The number of the newest attempt, 0 = none, or -1 with errno. */
+static int64_t newest_attempt(const char *folder)
+{
+    DIR *attempts = opendir(folder);
+    struct dirent *entry;
+    int64_t newest = 0;
+    if (attempts == NULL)
+        return -1;
+    while (errno = 0, (entry = readdir(attempts)) != NULL) {
+        int64_t n;
+        if (isdigit((unsigned char)entry->d_name[0]) && bl_parse_int(entry->d_name, &n) == 0 &&
+            n > newest && n < UINT32_MAX)
+            newest = n;
+    }
+    int cause = errno;
+    closedir(attempts);
+    errno = cause;
+    return cause == 0 ? newest : -1;
+}
+
+/* One more than the newest; of two that try the same number one gets it and the other the next. */
 static int claim_attempt(struct bl_rundir *d, struct bl_error *err)
 {
-    char *folder = bl_format("%s/attempts", d->path);
+    char *folder = bl_format("%s/attempts", d->path), *path = NULL;
+    int64_t n = -1;
+    int rc = -1;
     if (folder == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    int rc = bl_make_directories(folder, err);
-    for (uint32_t n = 1; rc == 0; n++) {
-        char *path = bl_format("%s/%u", folder, n);
-        if (path == NULL) {
-            rc = bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-            break;
-        }
-        int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-        if (fd >= 0) {
-            close(fd);
-            free(path);
-            d->attempt = n;
-            break;
-        }
-        if (errno != EEXIST)
-            rc = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", path, strerror(errno));
-        free(path);
+    if (bl_make_directories(folder, err) < 0)
+        goto done;
+    n = newest_attempt(folder);
+    if (n < 0) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", folder, strerror(errno));
+        goto done;
     }
+    do {
+        free(path);
+        path = bl_format("%s/%lld", folder, (long long)++n);
+        if (path == NULL) {
+            bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+            goto done;
+        }
+        d->claim = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    } while (d->claim < 0 && errno == EEXIST && n < UINT32_MAX - 1);
+    if (d->claim < 0) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", path, strerror(errno));
+        goto done;
+    }
+    d->attempt = (uint32_t)n;
+    rc = 0;
+done:
+    free(path);
     free(folder);
     return rc;
+}
+
+/* Whether attempts/<attempt> is the file that this process claimed: --fresh removes those of an
+ * earlier life of the directory. */
+static int is_our_claim(const struct bl_rundir *d, const char *path)
+{
+    struct stat claimed, there;
+    if (stat(path, &there) < 0)
+        return errno != ENOENT;
+    return fstat(d->claim, &claimed) < 0 ||
+           (claimed.st_ino == there.st_ino && claimed.st_dev == there.st_dev);
+}
+
+/* A start that was refused wrote nothing into its file, and was no attempt. */
+static void give_up_claim(const struct bl_rundir *d)
+{
+    struct stat claimed;
+    char *path = bl_format("%s/attempts/%u", d->path, d->attempt);
+    if (path != NULL && fstat(d->claim, &claimed) == 0 && claimed.st_size == 0 &&
+        is_our_claim(d, path))
+        unlink(path);
+    free(path);
 }
 
 static int not_locked(const char *folder, const char *file, int cause, struct bl_error *err)
@@ -132,9 +201,26 @@ static int take_lock(struct bl_rundir *d, struct bl_error *err)
     return rc;
 }
 
-int bl_rundir_open(const struct bl_setup *s, int fresh, struct bl_rundir *out, struct bl_error *err)
+/* --fresh must not remove what --from needs. */
+static int check_from(const char *directory, const char *from, struct bl_error *err)
 {
-    struct bl_rundir d = {.path = strdup(s->directory), .folder = -1, .lock = -1};
+    char *run = realpath(directory, NULL), *state = realpath(from, NULL);
+    size_t n = run != NULL ? strlen(run) : 0;
+    int inside = run != NULL && state != NULL && strncmp(run, state, n) == 0 && state[n] == '/';
+    free(run);
+    free(state);
+    return inside
+               ? bl_error_set(err, BL_EXIT_USAGE,
+                              "--fresh removes %s, and --from %s is in it: give the fork another "
+                              "run.name",
+                              directory, from)
+               : 0;
+}
+
+int bl_rundir_open(const struct bl_setup *s, const struct bl_start *how, struct bl_rundir *out,
+                   struct bl_error *err)
+{
+    struct bl_rundir d = {.path = strdup(s->directory), .folder = -1, .lock = -1, .claim = -1};
     struct bl_text text = {0};
     char *config = bl_format("%s/config.cfg", s->directory);
     int rc = -1;
@@ -145,9 +231,14 @@ int bl_rundir_open(const struct bl_setup *s, int fresh, struct bl_rundir *out, s
     if (bl_setup_config_text(s, &text, err) < 0 || bl_plan_hash(text.text, &d.plan, err) < 0 ||
         bl_make_directories(d.path, err) < 0 || take_lock(&d, err) < 0)
         goto done;
-    if (fresh && remove_old(d.path, err) < 0)
+    if (how->fresh && ((how->from != NULL && check_from(d.path, how->from, err) < 0) ||
+                       remove_old(d.path, err) < 0))
         goto done;
-    if (compare_plan(config, text.text, err) < 0 || claim_attempt(&d, err) < 0)
+    d.planned = access(config, F_OK) == 0;
+    if (!how->replan && compare_plan(config, text.text, err) < 0)
+        goto done;
+    remove_cut_off(&d);
+    if (claim_attempt(&d, err) < 0)
         goto done;
     d.config = text.text;
     text = (struct bl_text){0};
@@ -163,6 +254,8 @@ done:
 
 int bl_rundir_keep_config(const struct bl_rundir *d, struct bl_error *err)
 {
+    if (bl_rundir_owns(d, err) < 0)
+        return -1;
     char *path = bl_format("%s/config.cfg", d->path);
     int rc = path != NULL ? bl_write_file(path, d->config, strlen(d->config), err)
                           : bl_error_set(err, BL_EXIT_FAILED, "out of memory");
@@ -170,7 +263,7 @@ int bl_rundir_keep_config(const struct bl_rundir *d, struct bl_error *err)
     return rc;
 }
 
-int bl_rundir_check(const struct bl_rundir *d, struct bl_error *err)
+static int still_there(const struct bl_rundir *d, struct bl_error *err)
 {
     struct stat ours, there;
     int gone = stat(d->path, &there) < 0;
@@ -186,13 +279,54 @@ int bl_rundir_check(const struct bl_rundir *d, struct bl_error *err)
         d->path, gone ? "removed or moved" : "replaced");
 }
 
+int bl_rundir_owns(const struct bl_rundir *d, struct bl_error *err)
+{
+    if (still_there(d, err) < 0)
+        return -1;
+    char *folder = bl_format("%s/attempts", d->path);
+    char *ours = bl_format("%s/attempts/%u", d->path, d->attempt);
+    int rc = 0;
+    if (folder == NULL || ours == NULL) {
+        rc = bl_error_set(err, BL_EXIT_FAILED, "out of memory");
+    } else {
+        static const char over[] = "ends here and leaves everything as it is";
+        int64_t newest = newest_attempt(folder); /* -1: not known now */
+        if (newest > d->attempt)
+            rc = bl_error_set(
+                err, BL_EXIT_FAILED,
+                "%s: attempt %u %s: a later start, attempt %lld, has taken the run over", d->path,
+                d->attempt, over, (long long)newest);
+        else if (!is_our_claim(d, ours))
+            rc = bl_error_set(err, BL_EXIT_FAILED,
+                              "%s: attempt %u %s: its attempts/%u was removed, as a start with "
+                              "--fresh does",
+                              d->path, d->attempt, over, d->attempt);
+    }
+    free(ours);
+    free(folder);
+    return rc;
+}
+
+int bl_rundir_check(struct bl_rundir *d, struct bl_error *err)
+{
+    double now = bl_clock();
+    if (d->looked != 0 && now - d->looked < BL_RUNDIR_LOOK)
+        return still_there(d, err);
+    d->looked = now;
+    return bl_rundir_owns(d, err);
+}
+
 void bl_rundir_close(struct bl_rundir *d)
 {
+    if (d->claim >= 0) {
+        give_up_claim(d);
+        close(d->claim);
+    }
     if (d->lock >= 0)
         close(d->lock);
     if (d->folder >= 0)
         close(d->folder);
     free(d->path);
     free(d->config);
-    *d = (struct bl_rundir){.folder = -1, .lock = -1};
+    *d = (struct bl_rundir){.folder = -1, .lock = -1, .claim = -1};
 }

@@ -198,13 +198,13 @@ static void warn(const struct bl_config *c)
     }
 }
 
-static int make(const char *path, int overrides, char *const *override, int data,
-                struct bl_setup **out, struct bl_error *err)
+static int make(const char *path, int overrides, char *const *override, uint32_t processes,
+                int data, struct bl_setup **out, struct bl_error *err)
 {
     struct bl_setup *s = bl_alloc(1, sizeof *s);
     if (s == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    if (bl_config_read(path, overrides, override, 1, &s->config, err) < 0)
+    if (bl_config_read(path, overrides, override, processes, &s->config, err) < 0)
         goto fail;
     const struct bl_config *c = s->config;
     s->directory = bl_format("%s/%s", c->run.dir, c->run.name);
@@ -255,16 +255,16 @@ fail:
     return -1;
 }
 
-int bl_setup_make(const char *path, int overrides, char *const *override, struct bl_setup **out,
-                  struct bl_error *err)
+int bl_setup_make(const char *path, int overrides, char *const *override, uint32_t processes,
+                  struct bl_setup **out, struct bl_error *err)
 {
-    return make(path, overrides, override, 1, out, err);
+    return make(path, overrides, override, processes, 1, out, err);
 }
 
 int bl_setup_make_without_data(const char *path, int overrides, char *const *override,
-                               struct bl_setup **out, struct bl_error *err)
+                               uint32_t processes, struct bl_setup **out, struct bl_error *err)
 {
-    return make(path, overrides, override, 0, out, err);
+    return make(path, overrides, override, processes, 0, out, err);
 }
 
 static int create_list(const struct bl_plugin_list *list, const struct bl_services *services,

@@ -25,18 +25,18 @@ struct bl_setup {
     struct bl_params params;
     struct bl_update_effect *effects; /* (params.count) what optimizer.rules make of each */
     struct bl_precision dials;        /* the plugin's table with written dials on top */
-    uint64_t ranks;                   /* W: max(1, cluster.emulate) */
+    uint64_t ranks;                   /* W: cluster.emulate, or the processes */
 };
 
 /* Reads the config, loads every plugin (options checked), creates source, precision and schedule,
  * opens the data, resolves the vocabulary and the parameter table. The other instances are created
- * by bl_setup_create once the services stand. */
-int bl_setup_make(const char *path, int overrides, char *const *override, struct bl_setup **out,
-                  struct bl_error *err);
+ * by bl_setup_create once the services stand. processes: of the job (bl_config_read). */
+int bl_setup_make(const char *path, int overrides, char *const *override, uint32_t processes,
+                  struct bl_setup **out, struct bl_error *err);
 /* The same with both splits closed, for a prediction: no file of data.* is looked at, train_info
  * and validation_info say nothing, and the config has to say the vocabulary. */
 int bl_setup_make_without_data(const char *path, int overrides, char *const *override,
-                               struct bl_setup **out, struct bl_error *err);
+                               uint32_t processes, struct bl_setup **out, struct bl_error *err);
 /* Creates optimizer, regularizers, guards and monitors; then sinks, which want the directory. */
 int bl_setup_create(struct bl_setup *s, struct bl_error *err);
 int bl_setup_create_sinks(struct bl_setup *s, struct bl_error *err);

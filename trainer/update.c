@@ -10,7 +10,7 @@
 #include "base/random.h"
 
 enum {
-    BLOCK = 4096,       /* elements of one partial sum */
+    BLOCK = BL_SHARD_BLOCK,
     BLOCKS_A_TASK = 16, /* of one call of the optimizer: 256 KiB of each array */
     STATES = 8          /* at most, by the contract of bl_optimizer_ops.states */
 };
@@ -118,11 +118,13 @@ struct bl_update_state {
     struct bl_update_setup setup;
     struct bl_update_effect *effects; /* (params->count) */
     double *squares;                  /* (params->count) */
-    double *block_squares;            /* (blocks) */
+    double *block_squares;            /* (blocks of all parameters) */
+    struct bl_shards shard;           /* a copy, where setup.shard is */
+    uint64_t begin, end;              /* of the own shard, in the arena */
     struct task *tasks;
     uint64_t task_count, steps;
     uint32_t states;
-    float *state[STATES];
+    float *state[STATES]; /* (end - begin) */
 
     /* of the running prepare, apply or store */
     double learning_rate, gradient_scale, update_scale;
@@ -130,19 +132,25 @@ struct bl_update_state {
     uint64_t store_begin, store_end; /* parameters */
 };
 
-static void cut(struct bl_update_state *u)
+/* Tasks of the own shard into u->tasks, unless that is still NULL; their number. */
+static uint64_t cut(struct bl_update_state *u)
 {
     const struct bl_params *params = u->setup.params;
-    struct task *t = u->tasks;
-    uint64_t block = 0, size = (uint64_t)BLOCK * BLOCKS_A_TASK;
+    uint64_t n = 0, size = (uint64_t)BLOCK * BLOCKS_A_TASK;
+    uint64_t block = bl_shard_blocks_before(params, u->begin);
     for (uint64_t p = 0; p < params->count; p++) {
-        uint64_t count = params->items[p].count;
-        for (uint64_t begin = 0; begin < count; begin += size) {
-            uint64_t end = count - begin < size ? count : begin + size;
-            *t++ = (struct task){p, begin, end, block};
+        uint64_t begin, last;
+        if (!bl_shard_part(&params->items[p], u->begin, u->end, &begin, &last))
+            continue;
+        for (uint64_t end; begin < last; begin = end) {
+            end = last - begin < size ? last : begin + size;
+            if (u->tasks != NULL)
+                u->tasks[n] = (struct task){p, begin, end, block};
+            n++;
             block += (end - begin + BLOCK - 1) / BLOCK;
         }
     }
+    return n;
 }
 
 int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state **out,
@@ -150,22 +158,25 @@ int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state *
 {
     const struct bl_params *params = setup->params;
     const struct bl_plugin_instance *optimizer = setup->optimizer;
-    uint64_t tasks = 0, blocks = 0;
     struct bl_update_state *u = bl_alloc(1, sizeof(*u));
     if (u == NULL)
         goto no_memory;
     u->setup = *setup;
     u->setup.rules = NULL;
-    for (uint64_t p = 0; p < params->count; p++) {
-        uint64_t n = (params->items[p].count + BLOCK - 1) / BLOCK;
-        blocks += n;
-        tasks += (n + BLOCKS_A_TASK - 1) / BLOCKS_A_TASK;
+    u->end = params->floats;
+    if (setup->shard != NULL) {
+        if (bl_shard_check(setup->shard, params, err) != 0)
+            goto fail;
+        u->shard = *setup->shard;
+        u->setup.shard = &u->shard;
+        u->begin = u->shard.begin[u->shard.process];
+        u->end = u->shard.begin[u->shard.process + 1];
     }
-    u->task_count = tasks;
+    u->task_count = cut(u);
     u->effects = bl_alloc(params->count + 1, sizeof(*u->effects));
     u->squares = bl_alloc(params->count + 1, sizeof(*u->squares));
-    u->block_squares = bl_alloc(blocks + 1, sizeof(*u->block_squares));
-    u->tasks = bl_alloc(tasks + 1, sizeof(*u->tasks));
+    u->block_squares = bl_alloc(bl_shard_blocks(params) + 1, sizeof(*u->block_squares));
+    u->tasks = bl_alloc(u->task_count + 1, sizeof(*u->tasks));
     if (u->effects == NULL || u->squares == NULL || u->block_squares == NULL || u->tasks == NULL)
         goto no_memory;
     if (bl_update_effects(params, setup->rules, setup->rule_count, setup->weight_decay,
@@ -181,7 +192,7 @@ int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state *
         goto fail;
     }
     for (uint32_t i = 0; i < u->states; i++) {
-        u->state[i] = bl_alloc(params->floats, sizeof(float));
+        u->state[i] = bl_alloc(u->end - u->begin, sizeof(float));
         if (u->state[i] == NULL)
             goto no_memory;
     }
@@ -212,6 +223,15 @@ void bl_update_free(struct bl_update_state *u)
     bl_free(u);
 }
 
+/* State i of a parameter as if all of it were here. A parameter may begin before the own shard:
+ * then the address lies outside of the array, and only that of an element of the shard is inside;
+ * hence no arithmetic on the pointer. */
+static float *state_of(const struct bl_update_state *u, uint32_t i, const struct bl_param *p)
+{
+    uintptr_t base = (uintptr_t)u->state[i];
+    return (float *)(base + (uintptr_t)(p->offset - u->begin) * sizeof(float));
+}
+
 /* The plugin's view of a parameter; state holds its pointers and must outlive *out. */
 static void view(const struct bl_update_state *u, uint64_t p, float *state[STATES],
                  struct bl_update *out)
@@ -219,7 +239,7 @@ static void view(const struct bl_update_state *u, uint64_t p, float *state[STATE
     const struct bl_param *param = &u->setup.params->items[p];
     const struct bl_update_effect *e = &u->effects[p];
     for (uint32_t i = 0; i < u->states; i++)
-        state[i] = u->state[i] + param->offset;
+        state[i] = state_of(u, i, param);
     *out = (struct bl_update){
         .size = sizeof(*out),
         .step = u->steps + 1,
@@ -285,11 +305,11 @@ static void store_weights(const struct bl_update_state *u, uint64_t p, uint64_t 
 
 static void store_states(const struct bl_update_state *u, uint64_t p, uint64_t begin, uint64_t end)
 {
-    uint64_t offset = u->setup.params->items[p].offset;
+    const struct bl_param *param = &u->setup.params->items[p];
     if (dial(u, p, BL_DIAL_MOMENTS) != BL_BF16)
         return;
     for (uint32_t i = 0; i < u->states; i++)
-        round_nearest(u->state[i] + offset + begin, end - begin);
+        round_nearest(state_of(u, i, param) + begin, end - begin);
 }
 
 static void store_task(void *argument, uint64_t i)
@@ -358,44 +378,41 @@ static void run(struct bl_update_state *u, void (*body)(void *, uint64_t))
             body(u, i);
 }
 
-static double add_blocks(struct bl_update_state *u)
+/* The squares of every parameter from the blocks of all processes; the answer is their sum. */
+static int add_blocks(struct bl_update_state *u, double *total, struct bl_error *err)
 {
     const struct bl_params *params = u->setup.params;
-    double total = 0.0;
-    uint64_t block = 0;
-    for (uint64_t p = 0; p < params->count; p++) {
-        uint64_t n = (params->items[p].count + BLOCK - 1) / BLOCK;
-        double sum = 0.0;
-        for (uint64_t i = 0; i < n; i++)
-            sum += u->block_squares[block++];
-        u->squares[p] = sum;
-        total += sum;
-    }
-    return total;
+    if (bl_shard_gather(u->setup.shard, params, u->block_squares, err) != 0)
+        return bl_error_prefix(err, "squares of the update");
+    *total = bl_shard_add(params, u->block_squares, u->squares);
+    return 0;
 }
 
-double bl_update_prepare(struct bl_update_state *u, double learning_rate, double gradient_scale)
+int bl_update_prepare(struct bl_update_state *u, double learning_rate, double gradient_scale,
+                      double *out, struct bl_error *err)
 {
     u->learning_rate = learning_rate;
     u->gradient_scale = gradient_scale;
     u->update_scale = 1.0;
     run(u, prepare_task);
-    return add_blocks(u);
+    return add_blocks(u, out, err);
 }
 
-void bl_update_apply(struct bl_update_state *u, double learning_rate, double gradient_scale,
-                     double update_scale, int measure)
+int bl_update_apply(struct bl_update_state *u, double learning_rate, double gradient_scale,
+                    double update_scale, int measure, struct bl_error *err)
 {
+    double total;
     u->learning_rate = learning_rate;
     u->gradient_scale = gradient_scale;
     u->update_scale = update_scale;
     u->measure = measure;
     run(u, apply_task);
     u->steps++;
-    if (measure)
-        add_blocks(u);
-    if (u->setup.refresh != NULL)
+    if (measure && add_blocks(u, &total, err) != 0)
+        return -1;
+    if (u->setup.refresh != NULL && u->setup.shard == NULL)
         u->setup.refresh(u->setup.refresh_context, 0, u->setup.params->floats);
+    return 0;
 }
 
 void bl_update_store(struct bl_update_state *u, uint64_t begin, uint64_t end)
@@ -437,9 +454,26 @@ const char *bl_update_state_name(const struct bl_update_state *u, uint32_t i)
     return i < u->states ? optimizer->ops.optimizer.state_name(optimizer->self, i) : NULL;
 }
 
+float *bl_update_slice(struct bl_update_state *u, uint32_t i, uint64_t *begin, uint64_t *count)
+{
+    if (i >= u->states)
+        return NULL;
+    *begin = u->begin;
+    *count = u->end - u->begin;
+    return u->state[i];
+}
+
 float *bl_update_array(struct bl_update_state *u, uint32_t i)
 {
-    return i < u->states ? u->state[i] : NULL;
+    int whole = u->end - u->begin == u->setup.params->floats;
+    return i < u->states && whole ? u->state[i] : NULL;
+}
+
+float *bl_update_tensor(struct bl_update_state *u, uint32_t i, uint64_t p)
+{
+    const struct bl_param *param = &u->setup.params->items[p];
+    int here = param->offset >= u->begin && param->offset + param->count <= u->end;
+    return i < u->states && here ? u->state[i] + (param->offset - u->begin) : NULL;
 }
 
 const struct bl_update_effect *bl_update_effect(const struct bl_update_state *u, uint64_t i)

@@ -5,6 +5,7 @@
 
 #include "model/model.h"
 #include "plugin/host.h"
+#include "shard.h"
 
 /* Factor of the peak learning rate in update u < warmup (0-based); convention: enum below, in the
  * order of bl_schedule_options.convention. 1 for u >= warmup. */
@@ -34,7 +35,7 @@ int bl_update_effects(const struct bl_params *params, const struct bl_rule *rule
 struct bl_update_setup { /* everything outlives the state but the rules */
     const struct bl_params *params;
     float *weights;         /* (params->floats) master */
-    const float *gradients; /* (params->floats) reduced */
+    const float *gradients; /* (params->floats) reduced; read in the own shard only */
     const struct bl_rule *rules;
     size_t rule_count;
     double weight_decay;
@@ -42,8 +43,12 @@ struct bl_update_setup { /* everything outlives the state but the rules */
     struct bl_backend *backend;           /* its threads; NULL = the calling thread */
     const struct bl_precision *dials;     /* master, moments, rounding; NULL = all fp32 */
     uint64_t seed;                        /* of stochastic rounding */
+    /* This process updates its shard of the weights; the caller gathers them. NULL: all of them.
+     * Copied, its borders are not. */
+    const struct bl_shards *shard;
     /* Working copy := rounded master; called once at the end of an apply, from the calling thread,
-     * for the whole arena. NULL = there is no copy. */
+     * for the whole arena. NULL = there is no copy. Not called with shards: the caller refreshes
+     * once it has gathered the weights. */
     void (*refresh)(void *context, uint64_t offset, uint64_t count);
     void *refresh_context;
 };
@@ -55,9 +60,12 @@ struct bl_update_state;
  *                    numbers, by `rounding`: nearest (ties to even), or stochastic, a function of
  *                    (seed, update, parameter, element). They stay in fp32 storage.
  *   moments = bf16   so do the optimizer's state arrays, always to nearest.
- * Each element is rounded on its own: the same bits for any number of threads. */
+ * Each element is rounded on its own: the same bits for any number of threads and shards.
+ *
+ * Over shards prepare, and apply with measure = 1, exchange the sums of blocks (shard.h): every
+ * process calls them, and they fail as the exchange does. Otherwise they cannot fail. */
 
-/* State arenas are allocated here, zeroed, and never again. */
+/* State arenas are allocated here, of the own shard, zeroed, and never again. */
 int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state **out,
                    struct bl_error *err);
 void bl_update_free(struct bl_update_state *u); /* NULL is fine */
@@ -65,14 +73,16 @@ void bl_update_free(struct bl_update_state *u); /* NULL is fine */
 /* The squared norm of the update as update_scale = 1 would make it, over all parameters; writes
  * nothing but the per-parameter squares. What storing will round off is not in it. Sums: fp64,
  * blocks of 4096 elements of one parameter, in index order: the same bits for any number of
- * threads. */
-double bl_update_prepare(struct bl_update_state *u, double learning_rate, double gradient_scale);
-/* One update of every parameter; the step count goes up by one. measure = 1 fills the per-parameter
- * squares with those of w_new - w_old as written, in the same pass. */
-void bl_update_apply(struct bl_update_state *u, double learning_rate, double gradient_scale,
-                     double update_scale, int measure);
-/* The master weights of parameters [begin, end) as the dials store them: for what no update wrote,
- * a fresh model, or weights that were projected after an update. */
+ * threads and shards. */
+int bl_update_prepare(struct bl_update_state *u, double learning_rate, double gradient_scale,
+                      double *out, struct bl_error *err);
+/* One update of every parameter, as far as it is in the own shard; the step count goes up by one.
+ * measure = 1 fills the per-parameter squares with those of w_new - w_old as written, in the same
+ * pass. */
+int bl_update_apply(struct bl_update_state *u, double learning_rate, double gradient_scale,
+                    double update_scale, int measure, struct bl_error *err);
+/* The master weights of parameters [begin, end), of the own shard, as the dials store them: for
+ * what no update wrote, a fresh model, or weights that were projected after an update. */
 void bl_update_store(struct bl_update_state *u, uint64_t begin, uint64_t end);
 /* ||update||^2 of parameter i as last prepared or measured; NaN before that. */
 double bl_update_squares(const struct bl_update_state *u, uint64_t i);
@@ -83,10 +93,15 @@ void bl_update_skip(struct bl_update_state *u);
 uint64_t bl_update_steps(const struct bl_update_state *u);
 void bl_update_set_steps(struct bl_update_state *u, uint64_t steps);
 
-/* State arrays for checkpoints and host->tensor: arena (params->floats) and name. */
+/* State arrays, for checkpoints and host->tensor. */
 uint32_t bl_update_states(const struct bl_update_state *u);
 const char *bl_update_state_name(const struct bl_update_state *u, uint32_t i);
+/* What is here of state i: elements [*begin, *begin + *count) of its arena. NULL: no such state. */
+float *bl_update_slice(struct bl_update_state *u, uint32_t i, uint64_t *begin, uint64_t *count);
+/* The arena (params->floats), or NULL when other processes have a part of it. */
 float *bl_update_array(struct bl_update_state *u, uint32_t i);
+/* State i of parameter p, or NULL when not all of it is here. */
+float *bl_update_tensor(struct bl_update_state *u, uint32_t i, uint64_t p);
 
 const struct bl_update_effect *bl_update_effect(const struct bl_update_state *u, uint64_t i);
 

@@ -30,6 +30,7 @@ int main(void)
     VALUE(BL_FP32);
     VALUE(BL_BF16);
     VALUE(BL_FP64);
+    VALUE(BL_FP16);
     VALUE(BL_DEVICE_CPU);
     VALUE(BL_DEVICE_CUDA);
     VALUE(BL_GROUP_MATRIX);
@@ -115,6 +116,12 @@ int main(void)
     VALUE(BL_GRADIENT);
     VALUE(BL_STATE0);
     VALUE(BL_CE_GRADIENT);
+    STRUCT(bl_reduction);
+    MEMBER(bl_reduction, size);
+    MEMBER(bl_reduction, reserved);
+    MEMBER(bl_reduction, error);
+    MEMBER(bl_reduction, bias);
+    MEMBER(bl_reduction, lost_share);
     STRUCT(bl_host);
     MEMBER(bl_host, size);
     MEMBER(bl_host, device);
@@ -137,6 +144,7 @@ int main(void)
     MEMBER(bl_host, tensor);
     MEMBER(bl_host, find);
     MEMBER(bl_host, update_squares);
+    MEMBER(bl_host, reduction);
     STRUCT(bl_common_ops);
     MEMBER(bl_common_ops, create);
     MEMBER(bl_common_ops, destroy);
@@ -228,6 +236,8 @@ int main(void)
     VALUE(BL_ALGORITHM_RING);
     VALUE(BL_ALGORITHM_TREE);
     VALUE(BL_ALGORITHM_NVLS);
+    VALUE(BL_ALGORITHM_PAIRWISE);
+    VALUE(BL_ALGORITHM_HYBRID);
     VALUE(BL_COLLECTIVE_ALL_REDUCE);
     VALUE(BL_COLLECTIVE_REDUCE_SCATTER);
     VALUE(BL_ROUND_NEAREST);
@@ -260,6 +270,7 @@ int main(void)
     VALUE(BL_MONITOR_PZ);
     VALUE(BL_MONITOR_UPDATES);
     VALUE(BL_MONITOR_CE_GRADIENT);
+    VALUE(BL_MONITOR_REDUCTION);
     STRUCT(bl_monitor_input);
     MEMBER(bl_monitor_input, size);
     MEMBER(bl_monitor_input, reserved);

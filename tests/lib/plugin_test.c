@@ -72,6 +72,16 @@ static double service_update_squares(void *context, uint64_t index)
     return index < b->tensor_count ? b->tensors[index].update_squares : NAN;
 }
 
+static int service_reduction(void *context, uint32_t group, struct bl_reduction *out)
+{
+    const struct bl_bench *b = context;
+    const struct bl_reduction *r = &b->reductions[group];
+    if (r->size == 0)
+        return -1;
+    *out = *r;
+    return 0;
+}
+
 /* ---- bench ----------------------------------------------------------------------------------- */
 
 void bl_bench_start(struct bl_bench *b)
@@ -96,6 +106,7 @@ void bl_bench_start(struct bl_bench *b)
                                        .tensor_count = service_tensor_count,
                                        .tensor = service_tensor,
                                        .update_squares = service_update_squares,
+                                       .reduction = service_reduction,
                                        .device = BL_DEVICE_CPU,
                                        .rank = 0,
                                        .ranks = 1,

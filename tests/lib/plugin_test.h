@@ -44,6 +44,9 @@ struct bl_bench {
     /* Inputs: bl_bench_start sets defaults, the test may change them before bl_bench_open. */
     struct bl_run_info info; /* 1 rank, untied, V 32, width 8, 2 layers, 8 x 16 tokens, seed 42 */
     struct bl_services services;
+    /* What host->reduction answers, by group, the last for all; size 0, as at first: not measured.
+     */
+    struct bl_reduction reductions[BL_GROUP_COUNT + 1];
     int reversed; /* 1: parallel_for runs its bodies last to first; may change at any time */
 
     /* What came of it. */

@@ -80,12 +80,41 @@ test_expect_success 'checkpoint bytes are those on disk' '
 test_expect_success PLAIN 'predicted memory is what a run takes' '
     for set in precision.plugin=fp32 precision.plugin=mixed "cluster.emulate=4" \
         "regularizers=({plugin=\"norm_softmax\";},{plugin=\"z_loss\";})"; do
-        set -- data.vocab=2000 model.vocab=2000 model.width=256 model.context=96 run.threads=2 run.eval_every=0 "$set" &&
-        "$BALLAST" check tiny.cfg "$@" >out && train memory "$@" run.steps=1 &&
+        set -- data.vocab=2000 model.vocab=2000 model.width=256 model.context=96 run.threads=2 run.eval_every=0 run.checkpoint_every=1 "$set" &&
+        "$BALLAST" check tiny.cfg "$@" run.steps=2 >out && train memory "$@" run.steps=2 &&
         got=$(tail -n 1 runs/memory/metrics.jsonl | sed -n "s/.*\"perf\/memory_bytes\": *\([0-9.e+]*\).*/\1/p") &&
         awk -v p="$(bytes total out)" -v g="$got" "BEGIN { print p, g; exit !(p > 55e6 && g > p && g < p + 30e6) }" ||
         return 1
     done'
+
+# 5 arrays of the size of the weights without shards; a quarter of the two moments with 4 of them. Of
+# master and moments each process writes a quarter in any case, process 0 also the working weights:
+# those it does not have as whole masters, or all where they are other numbers.
+test_expect_success 'one process of several: shards, the copy that is saved, messages' '
+    set -- --no-data model.vocab=2000 model.width=256 batch.sequences=8 batch.micro=1 run.checkpoint_every=3 &&
+    "$BALLAST" check tiny.cfg "$@" >one && ! grep "^# messages" one && w=$(bytes "weights (master)" one) &&
+    "$BALLAST" check --processes 4 tiny.cfg "$@" >four && grep "^# memory of each of 4 processes" four &&
+    grep "4 ranks x 2 micro-batches" four &&
+    "$BALLAST" check tiny.cfg "$@" --processes 4 "cluster.shard=\"optimizer\"" >sharded &&
+    "$BALLAST" check tiny.cfg "$@" --processes 4 precision.plugin=mixed >mixed &&
+    for none in run.save=sync run.checkpoint_every=0 run.checkpoint_every=6; do
+        "$BALLAST" check tiny.cfg "$@" --processes 4 $none >sync && ! grep "being saved" sync || return 1
+    done && "$BALLAST" check tiny.cfg "$@" run.checkpoint_every=0 run.ring=2 run.ring_every=5 | grep "being saved" && awk -v w="$w" -v o="$(bytes "optimizer state" four)" \
+        -v q="$(bytes "optimizer state" sharded)" -v c="$(bytes "copy that is being saved" four)" \
+        -v d="$(bytes "copy that is being saved" sharded)" -v x="$(bytes "copy that is being saved" mixed)" \
+        -v e="$(bytes "copy that is being saved" one)" -v m="$(bytes "sent in a step" four)" "BEGIN {
+            print w, o, q, c, d, x, e, m
+            exit !(near(o, 2 * w) && near(q, w / 2) && near(e, 3 * w) && c == d && c > 1.45 * w && c < 1.75 * w &&
+                near(x, 1.75 * w) && near(m, 1.5 * w)) }
+        function near(x, y) { return x > 0.98 * y && x < 1.02 * y }"'
+
+test_expect_success '--processes: a number that the ranks can be spread over' '
+    for n in 0 -1 x 4x "" 99999999999; do
+        test_expect_code 2 "$BALLAST" check --processes "$n" tiny.cfg 2>err &&
+        grep "processes wants a number from 1" err || return 1
+    done && test_expect_code 2 "$BALLAST" check tiny.cfg --processes 2>err && grep "wants a number" err &&
+    test_expect_code 2 "$BALLAST" check tiny.cfg --processes 3 cluster.emulate=4 2>err &&
+    grep "4 ranks cannot be spread over 3 processes" err'
 
 test_expect_success 'a smaller micro-batch than written is told, by train as well' '
     "$BALLAST" check tiny.cfg batch.micro=3 2>err >out && grep "batch.micro = 3 becomes 2" err &&

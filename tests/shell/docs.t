@@ -53,6 +53,14 @@ test_expect_success 'docs/tutorial.md' 'page tutorial docs/tutorial.md tutorial'
 test_expect_success 'docs/tutorial.md: the comparison is there' '
     find tutorial -name report.html | grep -q . && find tutorial -name "*.png" | grep -q .'
 
+mkdir reductions
+test_expect_success 'docs/reductions.md' 'page reductions docs/reductions.md reductions'
+mkdir cluster
+cp -r "$SOURCE/slurm" cluster/
+test_expect_success 'docs/cluster.md' 'page cluster docs/cluster.md cluster'
+test_expect_success 'docs/cluster.md: its runs are there' '
+    test -s cluster/runs/mine/metrics.jsonl && test -s cluster/runs/arms-004/metrics.jsonl && test -s cluster/compared/report.html'
+
 if command -v "${CC:-cc}" >/dev/null; then test_set_prereq CC; fi
 mkdir guide
 test_expect_success CC 'docs/plugins.md' 'page guide docs/plugins.md guide'

@@ -76,5 +76,5 @@ close() {
 
 # metrics NAME: the rows without what a clock or a name decides.
 metrics() {
-    sed -E 's/"((time|perf)\/[a-z_]+|time)": *[^,}]+,? *//g; s/"run": *"[^"]*",? *//' "runs/$1/metrics.jsonl"
+    sed -E 's/"((time|perf)\/[a-z_]+|rank\/(step|wait)_seconds\/[a-z]+|time)": *[^,}]+,? *//g; s/"run": *"[^"]*",? *//' "runs/$1/metrics.jsonl"
 }

@@ -113,7 +113,8 @@ checked() {
     "$BALLAST" plugin test "$@"
 }
 test_expect_success 'test passes for every plugin of the build' '
-    n=0 && for f in "$BUILD"/plugins/.libs/*.so; do
+    n=0 && for f in "$BUILD"/plugins/.libs/*_*.so; do
+        case $f in */transport_*) continue ;; esac # no plugin: how processes send messages
         checked "$f" >out 2>&1 || { cat out; return 1; }
         grep "^  ok " out >lines && test "$(wc -l <lines)" -ge 4 && n=$((n + 1)) || return 1
     done && test $n -ge 20'

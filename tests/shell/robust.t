@@ -38,7 +38,7 @@ says() {
 }
 
 no_leftovers() {
-    find "runs/$1" -name '.tmp-*' -o -name '.old-*' -o -name '*.tmp-*' >left
+    find "runs/$1" -name '.tmp-*' -o -name '.old-*' -o -name '.out-*' -o -name '*.tmp-*' >left
     test ! -s left || { cat left; return 1; }
 }
 
@@ -91,7 +91,7 @@ test_expect_success 'the last evaluation is not cut off' '
     tail -n 1 runs/x/metrics.jsonl | grep loss/val'
 
 test_expect_success 'a second INT ends at once: no checkpoint of this step, the older ones stay' '
-    rm -rf runs/x && { run x PHASE=observe PHASE_CALL=3 PHASE_SIGNAL=$INT PHASE_TIMES=2; test $? -eq 130; } &&
+    rm -rf runs/x && { run x PHASE=observe PHASE_CALL=3 PHASE_SIGNAL=$INT PHASE_TIMES=2 -- run.save=sync; test $? -eq 130; } &&
     ls runs/x/checkpoints >list && echo 2 >two && test_cmp two list && goes_on x'
 
 test_expect_success 'a second INT while it writes a checkpoint' '

@@ -521,7 +521,6 @@ static const struct bad bad_inputs[] = {
     {"matrix = { };", "t.cfg:1", "unknown key \"matrix\""},
     {"run = ( );", "t.cfg:1", "run: expects a group"},
     {"run = {\n\n sed = 1; };", "t.cfg:3", "run: unknown key \"sed\"; did you mean \"seed\"?"},
-    {"run = { ring = 4; };", "t.cfg:1", "unknown key \"ring\""},
     {"run = { steps = 0; };", "t.cfg:1", "steps is 0, outside of [1,inf)"},
     {"run = { seed = 1.5; };", "t.cfg:1", "expects an integer, found the float 1.5"},
     {"run = { backend = \"cuda\"; };", "t.cfg:1", "\"auto\" or \"cpu\""},
@@ -529,7 +528,6 @@ static const struct bad bad_inputs[] = {
     {"run = { name = \"..\"; };", "t.cfg:1", "no name of a folder"},
     {"run = { name = \"\"; };", "t.cfg:1", "no name of a folder"},
     {"run = { dir = \"\"; };", "t.cfg:1", "dir is empty"},
-    {"cluster = { ranks_per_node = 8; };", "t.cfg:1", "unknown key \"ranks_per_node\""},
     /* model */
     {"model = {\n preset = \"gpt2-124\"; };", "t.cfg:2", "did you mean \"gpt2-124m\"?"},
     {"model = { preset = \"zzz\"; };", "t.cfg:1", "there are: gpt2-124m"},

@@ -122,6 +122,16 @@ static double update_squares(void *context, uint64_t index)
     return (double)index + 0.5;
 }
 
+static int reduction(void *context, uint32_t group, struct bl_reduction *out)
+{
+    (void)context;
+    if (group == BL_GROUP_NORM)
+        return -1;
+    out->error = group;
+    out->bias = -0.5;
+    return 0;
+}
+
 static const struct bl_run_info info = {
     .size = sizeof info, .name = "run", .directory = "", .seed = 99, .head = "head.weight"};
 
@@ -134,6 +144,7 @@ static struct bl_services services(struct world *w)
                                 .tensor_count = tensor_count,
                                 .tensor = tensor,
                                 .update_squares = update_squares,
+                                .reduction = reduction,
                                 .device = BL_DEVICE_CPU,
                                 .rank = 2,
                                 .ranks = 4,
@@ -243,6 +254,7 @@ static void every_service_may_be_absent(void **state)
 {
     struct bl_error err = BL_ERROR_INIT;
     struct bl_tensor t = {.size = sizeof t};
+    struct bl_reduction reduction = {.size = sizeof reduction, .error = 7};
     double v[2] = {1, 2};
     (void)state;
     struct bl_plugin_instance *i = loaded("");
@@ -261,6 +273,8 @@ static void every_service_may_be_absent(void **state)
     assert_int_equal(h->tensor(h, 0, BL_WEIGHT, &t), -1);
     assert_int_equal(h->find(h, "embed.weight", BL_WEIGHT, &t), -1);
     assert_true(isnan(h->update_squares(h, 0)));
+    assert_int_equal(h->reduction(h, BL_GROUP_COUNT, &reduction), -1);
+    assert_true(reduction.error == 7);
     h->release(h, NULL);
     bl_instance_destroy(i);
 
@@ -287,6 +301,17 @@ static void table_reaches_the_services(void **state)
     assert_int_equal(h->all_reduce(h, v, 1, &err), 0);
     assert_true(v[0] == 12);
     assert_true(h->update_squares(h, 2) == 2.5);
+    struct bl_reduction older = {.size = offsetof(struct bl_reduction, lost_share),
+                                 .lost_share = 7};
+    assert_int_equal(h->reduction(h, BL_GROUP_COUNT, &older), 0);
+    assert_true(older.error == BL_GROUP_COUNT && older.bias == -0.5);
+    assert_true(older.lost_share == 7 && older.size == offsetof(struct bl_reduction, lost_share));
+    struct bl_reduction whole = {.size = sizeof whole};
+    assert_int_equal(h->reduction(h, BL_GROUP_HEAD, &whole), 0);
+    assert_true(whole.error == BL_GROUP_HEAD && isnan(whole.lost_share));
+    assert_int_equal(h->reduction(h, BL_GROUP_COUNT + 1, &whole), -1);
+    assert_int_equal(h->reduction(h, BL_GROUP_NORM, &whole), -1);
+    assert_int_equal(h->reduction(h, BL_GROUP_HEAD, NULL), -1);
     assert_true(h->random(h, 5, 6) == bl_random(99, 5, 6));
 
     assert_int_equal(h->tensor_count(h), 3);

@@ -92,6 +92,64 @@ static void test_differences(void **state)
           "guards[0].name is \"clip_norm\" there, \"other\" now");
 }
 
+/* 0: one plan; `text` is read as the configuration of now. */
+static int compared(const char *there, const char *now, const char *message)
+{
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_text t = {0};
+    int rc = bl_plan_compare(there, "base", now, &t, &err);
+    if (message != NULL)
+        assert_string_equal(t.text, message);
+    bl_text_free(&t);
+    return rc;
+}
+
+static void listed(const char *there, const char *now, const char *lines)
+{
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_text t = {0};
+    assert_int_equal(bl_plan_differences(there, "base", now, &t, &err), 0);
+    if (lines == NULL)
+        assert_null(t.text);
+    else
+        assert_string_equal(t.text, lines);
+    bl_text_free(&t);
+}
+
+/* Keys that only one of two programs knows make no other plan, but for a value that is not the
+ * known default. */
+static void test_new_keys(void **state)
+{
+    static const char cluster[] = "cluster = { emulate = 1; bucket = 26214400; keep = 5; };\n";
+    static const char ranks[] = "cluster = { emulate = 4; };\n", none[] = "";
+    (void)state;
+    assert_int_equal(compared(base, with("seed = 1;", "seed = 1; later = 5;"), NULL), 0);
+    assert_int_equal(compared(base, with("guards =", "later = { x = 1; };\nguards ="), NULL), 0);
+    assert_int_equal(compared(base, with("lr = 3e-4; ", ""), NULL), 0); /* the default */
+    assert_int_equal(compared(base, with("seed = 1; ", ""), "run.seed is 1 there, 42 now"), 1);
+    /* a whole group that an older program did not know */
+    assert_int_equal(compared(none, cluster, NULL), 0);
+    assert_int_equal(compared(cluster, none, NULL), 0);
+    assert_int_equal(compared(none, ranks, "cluster.emulate is 1 there, 4 now"), 1);
+    /* precision and rules say only what was set */
+    assert_int_equal(compared("precision = { plugin = \"fp32\"; };",
+                              "precision = { plugin = \"fp32\"; wire = \"bf16\"; };",
+                              "precision.wire is absent there, \"bf16\" now"),
+                     1);
+}
+
+static void test_every_difference(void **state)
+{
+    (void)state;
+    listed(base, with("seed = 1; steps = 10;", "seed = 1; steps = 20; later = 5;"),
+           "run.steps: 10 -> 20\nrun.later: absent -> 5\n");
+    listed(base, with("name = \"clip_norm\"; max = 1.0;", "name = \"c\"; max = 2.0;"),
+           "guards[0].name: \"clip_norm\" -> \"c\"\nguards[0].max: 1.0 -> 2.0\n");
+    listed("cluster = { emulate = 2; };", "cluster = { emulate = 4; chunk = 4096; };",
+           "cluster.emulate: 2 -> 4\ncluster.chunk: 0 -> 4096\n");
+    listed(base, base, NULL);
+}
+
 static void test_layout_of_the_text_does_not_matter(void **state)
 {
     (void)state;
@@ -113,6 +171,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_free_keys),
         cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_new_keys),
+        cmocka_unit_test(test_every_difference),
         cmocka_unit_test(test_layout_of_the_text_does_not_matter),
         cmocka_unit_test(test_damaged_text),
     };

@@ -17,7 +17,7 @@
 #include "base/strings.h"
 #include "checkpoint/safetensors.h"
 #include "data/data.h"
-#include "run.h"
+#include "tests/lib/alone.h"
 
 #define SEQUENCES 12
 #define CONTEXT   12
@@ -41,7 +41,7 @@ static struct bl_setup *setup(const char *const *overrides, int count)
     assert_true(count <= 8);
     for (int i = 0; i < count; i++)
         list[i] = bl_format("%s", overrides[i]);
-    if (bl_setup_make("r.cfg", count, list, &s, &err) < 0)
+    if (bl_setup_make("r.cfg", count, list, 1, &s, &err) < 0)
         fail_msg("%s", err.text);
     for (int i = 0; i < count; i++)
         free(list[i]);
@@ -102,6 +102,7 @@ static float reduced(const uint32_t *dial, int ranks, const float *x)
             y = rounded(wire, y / (float)factor);
         a = rounded(sum, r == 0 ? y : a + y);
     }
+    a = rounded(wire, a); /* what travels back */
     if (dial[BL_DIAL_AVERAGE] == BL_AVERAGE_DIVIDE)
         a = rounded(sum, a / (float)ranks);
     else if (dial[BL_DIAL_AVERAGE] == BL_AVERAGE_PREDIVIDE)
@@ -181,7 +182,7 @@ static uint32_t check(const struct parts *r, const char *const *dials, int count
         plain[d] = bl_dial_default(d);
     struct bl_setup *s = setup(overrides, count + 1);
     struct bl_safetensors *file = NULL;
-    if (bl_run_train(setup(overrides, count + 1), 1, &err) != 0)
+    if (train_alone(setup(overrides, count + 1), 1, &err) != 0)
         fail_msg("%s", err.text);
     assert_int_equal(bl_safetensors_open("runs/r/checkpoints/1/model.safetensors", &file, &err), 0);
     for (uint64_t i = 0; i < s->params.count; i++) {

@@ -14,7 +14,7 @@
 #include "base/strings.h"
 #include "checkpoint/safetensors.h"
 #include "data/data.h"
-#include "run.h"
+#include "tests/lib/alone.h"
 
 #define SEQUENCES 8
 #define CONTEXT   24
@@ -33,7 +33,7 @@ static struct bl_setup *setup(const char *path)
 {
     struct bl_error err = BL_ERROR_INIT;
     struct bl_setup *s = NULL;
-    if (bl_setup_make(path, 0, NULL, &s, &err) < 0)
+    if (bl_setup_make(path, 0, NULL, 1, &s, &err) < 0)
         fail_msg("%s", err.text);
     return s;
 }
@@ -91,7 +91,7 @@ static void test_two_ranks(void **state)
         w[i] -=
             0.25f * ((sum[i] + g[i]) * 0.5f); /* every factor a power of two: one rounding each */
 
-    assert_int_equal(bl_run_train(setup("two.cfg"), 1, &err), 0);
+    assert_int_equal(train_alone(setup("two.cfg"), 1, &err), 0);
     struct bl_safetensors *file = NULL;
     assert_int_equal(bl_safetensors_open("runs/two/checkpoints/1/model.safetensors", &file, &err),
                      0);

@@ -1,5 +1,4 @@
-/* The reduction over emulated ranks, against a scalar reference that rounds by arithmetic in fp64
- * instead of by bits. */
+/* A model's parameters and dials as the buffers of a sum over ranks. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/random.h"
 #include "reduce.h"
+#include "sum_reference.h"
 
-/* Two groups, a gap of padding between them, more than one block of work. */
-enum { FLOATS = 40000, GAP = 20000, AFTER = 20016 };
+/* Two groups, padding between them, more than one block of work. */
+enum { FLOATS = 40000, GAP = 20000, AFTER = 20016, MOST = 512 };
 
 static struct bl_param items[3] = {
     {.name = "a.weight", .group = BL_GROUP_MATRIX, .count = 100, .offset = 0},
@@ -26,8 +25,8 @@ static const struct bl_params params = {.items = items, .count = 3, .floats = FL
 static struct bl_precision plain(void)
 {
     struct bl_precision p;
-    memset(&p, 0, sizeof(p));
-    p.size = sizeof(p);
+    memset(&p, 0, sizeof p);
+    p.size = sizeof p;
     for (int g = 0; g < BL_GROUP_COUNT; g++) {
         p.dial[g][BL_DIAL_WIRE] = p.dial[g][BL_DIAL_SUM] = BL_FP32;
         p.dial[g][BL_DIAL_AVERAGE] = BL_AVERAGE_DIVIDE;
@@ -36,160 +35,87 @@ static struct bl_precision plain(void)
     return p;
 }
 
-static float *arena(void)
+static void set(struct bl_precision *p, uint32_t dial, uint32_t value)
 {
-    float *x = calloc(FLOATS, sizeof(float));
-    assert_non_null(x);
-    return x;
+    for (int g = 0; g < BL_GROUP_COUNT; g++)
+        p->dial[g][dial] = value;
 }
 
-static void fill(float *x, uint64_t rank)
+/* The sum of what `contribute` gives for W ranks. */
+static void reduce(const struct bl_reduce_setup *setup, bl_sum_contribute_f *contribute,
+                   void *context, float *out, float *part)
 {
-    for (uint64_t i = 0; i < FLOATS; i++)
-        x[i] = (float)bl_random_normal(1, rank, i);
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_sum *s = NULL;
+    if (bl_reduce_make(setup, &s, &err) < 0)
+        fail_msg("%s", err.text);
+    struct bl_sum_run run = {
+        .contribute = contribute, .context = context, .out = out, .part_out = part};
+    if (bl_sum_run(s, &run, &err) < 0)
+        fail_msg("%s", err.text);
+    bl_sum_free(s);
 }
 
-/* bf16 has 8 significant bits. rint rounds halves to even; fp64 holds x / unit exactly. */
-static double bf16(double x)
+static int same(void *context, uint32_t rank, int again, struct bl_sum_contribution *out,
+                struct bl_error *err)
 {
-    int exponent;
-    if (x == 0.0 || !isfinite(x))
-        return x;
-    frexp(x, &exponent);
-    double unit = ldexp(1.0, exponent - 8);
-    return rint(x / unit) * unit;
-}
-
-static double to(uint32_t dtype, double x)
-{
-    return dtype == BL_BF16 ? bf16(x) : (double)(float)x;
-}
-
-/* One element: arithmetic in fp32, then rounded to the format. */
-static double reference(const uint32_t *dial, const double *g, uint64_t ranks)
-{
-    uint32_t wire = dial[BL_DIAL_WIRE], sum = dial[BL_DIAL_SUM];
-    double f = 1.0, total = 0.0, w = (double)ranks;
-    if (dial[BL_DIAL_AVERAGE] == BL_AVERAGE_PREDIVIDE)
-        while (fmod(w, f) == 0.0 && w / f > f)
-            f *= 2.0;
-    for (uint64_t r = 0; r < ranks; r++) {
-        double x = to(wire, g[r]);
-        switch (dial[BL_DIAL_AVERAGE]) {
-        case BL_AVERAGE_DIVIDE_FIRST:
-            x = to(wire, (double)((float)x / (float)w));
-            break;
-        case BL_AVERAGE_PREMULTIPLY:
-            x = to(wire, (double)((float)x * (float)to(wire, (double)(1.0f / (float)w))));
-            break;
-        case BL_AVERAGE_PREDIVIDE:
-            x = to(wire, (double)((float)x / (float)f));
-            break;
-        default:
-            break;
-        }
-        total = to(sum, r == 0 ? x : (double)((float)total + (float)x));
-    }
-    if (dial[BL_DIAL_AVERAGE] == BL_AVERAGE_DIVIDE)
-        total = to(sum, (double)((float)total / (float)w));
-    if (dial[BL_DIAL_AVERAGE] == BL_AVERAGE_PREDIVIDE)
-        total = to(sum, (double)((float)total / (float)(w / f)));
-    return total;
+    (void)rank, (void)again, (void)err;
+    out->array = context;
+    return 0;
 }
 
 static void test_two_plain_ranks(void **state)
 {
     (void)state;
     struct bl_precision p = plain();
-    struct bl_reduce r = {NULL, &params, &p, 2};
-    float *g0 = arena(), *g1 = arena(), *sum = arena();
-    fill(g0, 0);
-    fill(g1, 1);
-    sum[GAP + 3] = 7.0f;
-    assert_int_equal(bl_reduce_check(&r, NULL), 0);
-    bl_reduce_add(&r, sum, g0, 0);
-    bl_reduce_add(&r, sum, g1, 1);
-    bl_reduce_finish(&r, sum, g1 /* free by now */);
-    fill(sum, 1);
+    struct bl_cluster_options cluster = plain_cluster();
+    struct bl_reduce_setup setup = {
+        .params = &params, .dials = &p, .cluster = &cluster, .ranks = 2, .head = 2};
+    struct gradients g;
+    float *out = calloc(FLOATS, sizeof *out), *part = calloc(FLOATS - AFTER, sizeof *part);
+    assert_true(out && part);
+    gradients_make(&g, 2, FLOATS, AFTER, FLOATS - AFTER);
+    reduce(&setup, gradients_contribute, &g, out, part);
     for (int i = 0; i < FLOATS; i++)
-        if (i < GAP || i >= AFTER)
-            assert_true(g1[i] == (g0[i] + sum[i]) * 0.5f);
-        else
-            assert_true(g1[i] == sum[i]); /* padding is nobody's */
-    free(sum);
-    free(g1);
-    free(g0);
+        assert_true(out[i] == (g.array[0][i] + g.array[1][i]) * 0.5f);
+    for (int i = 0; i < FLOATS - AFTER; i++)
+        assert_true(part[i] == (g.part[0][i] + g.part[1][i]) * 0.5f);
+    free(part);
+    free(out);
+    gradients_free(&g);
 }
 
 static void test_one_rank_is_nothing(void **state)
 {
     (void)state;
     struct bl_precision p = plain();
-    struct bl_reduce r = {NULL, &params, &p, 1};
-    float *g = arena(), *copy = arena();
-    for (int average = 0; average < 4; average++) {
-        for (int group = 0; group < BL_GROUP_COUNT; group++)
-            p.dial[group][BL_DIAL_AVERAGE] = (uint32_t)average;
-        fill(g, 0);
-        g[5] = -0.0f;
-        memcpy(copy, g, sizeof(float) * FLOATS);
-        bl_reduce_add(&r, g, g, 0);
-        bl_reduce_finish(&r, g, g);
-        assert_memory_equal(g, copy, sizeof(float) * FLOATS);
-    }
-    /* A bf16 wire rounds even then. */
+    struct bl_cluster_options cluster = plain_cluster();
+    struct bl_reduce_setup setup = {
+        .params = &params, .dials = &p, .cluster = &cluster, .ranks = 1, .head = -1};
+    float *g = calloc(FLOATS, sizeof *g), *copy = calloc(FLOATS, sizeof *copy);
+    assert_true(g && copy);
+    for (uint64_t i = 0; i < FLOATS; i++)
+        copy[i] = (float)bl_random_normal(1, 0, i);
+    copy[5] = -0.0f;
+    for (uint32_t average = 0; average < 4; average++)
+        for (uint32_t algorithm = 0; algorithm < 6; algorithm++) {
+            if (average == BL_AVERAGE_PREMULTIPLY && algorithm == BL_ALGORITHM_NVLS)
+                continue;
+            set(&p, BL_DIAL_AVERAGE, average);
+            set(&p, BL_DIAL_ALGORITHM, algorithm);
+            memcpy(g, copy, FLOATS * sizeof *g);
+            reduce(&setup, same, g, g, NULL);
+            assert_memory_equal(g, copy, FLOATS * sizeof *g);
+        }
+    /* A bf16 wire rounds even then, that of its own group. */
+    p = plain();
     p.dial[BL_GROUP_HEAD][BL_DIAL_WIRE] = BL_BF16;
-    bl_reduce_add(&r, g, g, 0);
-    bl_reduce_finish(&r, g, g);
-    assert_memory_equal(g, copy, sizeof(float) * GAP);
+    reduce(&setup, same, g, g, NULL);
+    assert_memory_equal(g, copy, GAP * sizeof *g);
     for (int i = AFTER; i < FLOATS; i++)
-        assert_true((double)g[i] == bf16((double)copy[i]));
+        assert_true(g[i] == reference_round(BL_BF16, copy[i]));
     free(copy);
     free(g);
-}
-
-/* Every combination of dials, a different one for the head, several W, odd ones too. */
-static void test_reference(void **state)
-{
-    (void)state;
-    static const uint64_t worlds[] = {2, 3, 6, 8, 12};
-    enum { MOST = 12, STEP = 37 };
-    float *g[MOST], *sum = arena(), *out = arena();
-    for (uint64_t k = 0; k < MOST; k++) {
-        g[k] = arena();
-        fill(g[k], k);
-    }
-    for (size_t n = 0; n < sizeof(worlds) / sizeof(worlds[0]); n++)
-        for (uint32_t c = 0; c < 16; c++) {
-            struct bl_precision p = plain();
-            struct bl_reduce r = {NULL, &params, &p, worlds[n]};
-            for (int group = 0; group < BL_GROUP_COUNT; group++) {
-                uint32_t mine = group == BL_GROUP_HEAD ? c ^ 5u : c;
-                p.dial[group][BL_DIAL_WIRE] = mine & 1 ? BL_BF16 : BL_FP32;
-                p.dial[group][BL_DIAL_SUM] = mine & 2 ? BL_BF16 : BL_FP32;
-                p.dial[group][BL_DIAL_AVERAGE] = mine >> 2;
-            }
-            assert_int_equal(bl_reduce_check(&r, NULL), 0);
-            for (uint64_t k = 0; k < worlds[n]; k++)
-                bl_reduce_add(&r, sum, g[k], k);
-            bl_reduce_finish(&r, sum, out);
-            for (uint64_t i = 0; i < FLOATS; i += STEP) {
-                double one[MOST];
-                if (i >= GAP && i < AFTER)
-                    continue;
-                for (uint64_t k = 0; k < worlds[n]; k++)
-                    one[k] = (double)g[k][i];
-                uint32_t group = i < GAP ? BL_GROUP_MATRIX : BL_GROUP_HEAD;
-                double wanted = reference(p.dial[group], one, worlds[n]);
-                if ((double)out[i] != wanted)
-                    fail_msg("W %d, case %u, element %d: %.9g, wanted %.9g", (int)worlds[n], c,
-                             (int)i, (double)out[i], wanted);
-            }
-        }
-    for (uint64_t k = 0; k < MOST; k++)
-        free(g[k]);
-    free(out);
-    free(sum);
 }
 
 /* A bf16 partial sum of equal ones stops at 256, where the spacing is 2 and halves go to even. */
@@ -197,18 +123,18 @@ static void test_stall(void **state)
 {
     (void)state;
     struct bl_precision p = plain();
-    struct bl_reduce r = {NULL, &params, &p, 512};
-    float *one = arena(), *sum = arena();
+    struct bl_cluster_options cluster = plain_cluster();
+    struct bl_reduce_setup setup = {
+        .params = &params, .dials = &p, .cluster = &cluster, .ranks = 512, .head = -1};
+    float *one = calloc(FLOATS, sizeof *one), *out = calloc(FLOATS, sizeof *out);
+    assert_true(one && out);
     for (int i = 0; i < FLOATS; i++)
         one[i] = 1.0f;
     p.dial[BL_GROUP_MATRIX][BL_DIAL_SUM] = BL_BF16;
-    for (uint64_t k = 0; k < 512; k++)
-        bl_reduce_add(&r, sum, one, k);
-    assert_true(sum[0] == 256.0f && sum[GAP - 1] == 256.0f);
-    assert_true(sum[AFTER] == 512.0f); /* the head's own dial */
-    bl_reduce_finish(&r, sum, sum);
-    assert_true(sum[0] == 0.5f && sum[AFTER] == 1.0f);
-    free(sum);
+    reduce(&setup, same, one, out, NULL);
+    assert_true(out[0] == 0.5f && out[GAP - 1] == 0.5f);
+    assert_true(out[AFTER] == 1.0f && out[FLOATS - 1] == 1.0f); /* the head's own dial */
+    free(out);
     free(one);
 }
 
@@ -217,41 +143,18 @@ static void test_predivide_range(void **state)
 {
     (void)state;
     struct bl_precision p = plain();
-    struct bl_reduce r = {NULL, &params, &p, 4};
-    static const float g[2] = {1.6e38f, 3e38f};
-    float sum[2];
+    struct bl_cluster_options cluster = plain_cluster();
+    struct bl_param item = {.name = "a", .group = BL_GROUP_MATRIX, .count = 2};
+    struct bl_params two = {.items = &item, .count = 1, .floats = 2};
+    struct bl_reduce_setup setup = {
+        .params = &two, .dials = &p, .cluster = &cluster, .ranks = 4, .head = -1};
+    float g[2] = {1.6e38f, 3e38f}, out[2];
     for (int predivide = 0; predivide < 2; predivide++) {
-        if (predivide)
-            p.dial[BL_GROUP_MATRIX][BL_DIAL_AVERAGE] = BL_AVERAGE_PREDIVIDE;
-        for (uint64_t k = 0; k < 4; k++)
-            bl_reduce_add_array(&r, BL_GROUP_MATRIX, 2, sum, g, k);
-        bl_reduce_finish_array(&r, BL_GROUP_MATRIX, 2, sum, sum);
-        assert_true(predivide ? sum[0] == g[0] : isinf(sum[0]));
-        assert_true(isinf(sum[1])); /* 4 x 1.5e38 */
+        set(&p, BL_DIAL_AVERAGE, predivide ? BL_AVERAGE_PREDIVIDE : BL_AVERAGE_DIVIDE);
+        reduce(&setup, same, g, out, NULL);
+        assert_true(predivide ? out[0] == g[0] : isinf(out[0]));
+        assert_true(isinf(out[1])); /* 4 x 1.5e38 */
     }
-}
-
-static void test_rounding(void **state)
-{
-    (void)state;
-    static const float in[8] = {1.00390625f, /* halfway between 1 and the next: to even */
-                                1.01171875f, /* halfway, even is above */
-                                1.0039064f,  3.4e38f, -3.4e38f, INFINITY, 1e-40f, -0.0f};
-    float out[8], nan[1] = {NAN};
-    struct bl_precision p = plain();
-    struct bl_reduce r = {NULL, &params, &p, 1};
-    p.dial[BL_GROUP_NORM][BL_DIAL_WIRE] = BL_BF16;
-    bl_reduce_add_array(&r, BL_GROUP_NORM, 8, out, in, 0);
-    assert_true(out[0] == 1.0f);
-    assert_true(out[1] == 1.015625f);
-    assert_true(out[2] == 1.0078125f);
-    assert_true(isinf(out[3]) && out[3] > 0); /* beyond the largest bf16 and its half step */
-    assert_true(isinf(out[4]) && out[4] < 0);
-    assert_true(isinf(out[5]));
-    assert_true(fabsf(out[6] - 1e-40f) <= 4.7e-41f); /* half a bf16 subnormal step of 2^-133 */
-    assert_true(out[7] == 0.0f && signbit(out[7]));
-    bl_reduce_add_array(&r, BL_GROUP_NORM, 1, nan, nan, 0);
-    assert_true(isnan(nan[0]));
 }
 
 static void reversed(struct bl_backend *b, uint64_t n, void (*body)(void *, uint64_t),
@@ -268,30 +171,120 @@ static void test_order_of_blocks(void **state)
     struct bl_backend_ops ops = {.parallel_for = reversed};
     struct bl_backend backend = {.ops = &ops};
     struct bl_precision p = plain();
-    float *g = arena(), *a = arena(), *b = arena();
-    p.dial[BL_GROUP_MATRIX][BL_DIAL_WIRE] = BL_BF16;
+    struct bl_cluster_options cluster = plain_cluster();
+    struct bl_reduce_setup setup = {
+        .params = &params, .dials = &p, .cluster = &cluster, .ranks = 3, .head = -1};
+    float *out[2];
+    set(&p, BL_DIAL_WIRE, BL_BF16);
+    set(&p, BL_DIAL_SUM, BL_BF16);
+    set(&p, BL_DIAL_SUM_ROUNDING, BL_ROUND_STOCHASTIC);
+    set(&p, BL_DIAL_ALGORITHM, BL_ALGORITHM_RING);
     for (int back = 0; back < 2; back++) {
-        struct bl_reduce r = {back ? &backend : NULL, &params, &p, 3};
-        for (uint64_t k = 0; k < 3; k++) {
-            fill(g, k);
-            bl_reduce_add(&r, back ? b : a, g, k);
-        }
-        bl_reduce_finish(&r, back ? b : a, back ? b : a);
+        struct gradients g;
+        gradients_make(&g, 3, FLOATS, 0, 0);
+        out[back] = calloc(FLOATS, sizeof *out[back]);
+        assert_non_null(out[back]);
+        setup.backend = back ? &backend : NULL;
+        reduce(&setup, gradients_contribute, &g, out[back], NULL);
+        gradients_free(&g);
     }
-    assert_memory_equal(a, b, sizeof(float) * FLOATS);
-    free(b);
-    free(a);
-    free(g);
+    assert_memory_equal(out[0], out[1], FLOATS * sizeof(float));
+    free(out[1]);
+    free(out[0]);
 }
 
-static void refused(struct bl_precision p, uint64_t ranks, const char *word)
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+/* Lengths of the buffers, as the log tells them. */
+static void check_buckets(const struct bl_precision *p, int64_t bucket, const char *want)
 {
-    struct bl_reduce r = {NULL, &params, &p, ranks};
+    struct bl_cluster_options cluster = plain_cluster();
+    struct bl_reduce_setup setup = {
+        .params = &params, .dials = p, .cluster = &cluster, .ranks = 2, .head = -1};
     struct bl_error err = BL_ERROR_INIT;
-    assert_int_equal(bl_reduce_check(&r, &err), -1);
+    struct bl_text text = {0};
+    struct bl_sum *s = NULL;
+    cluster.bucket = bucket;
+    assert_int_equal(bl_reduce_make(&setup, &s, &err), 0);
+    bl_sum_text(s, &text);
+    if (strncmp(text.text, want, strlen(want)) != 0)
+        fail_msg("\"%s\" does not begin with \"%s\"", text.text, want);
+    uint64_t bytes = 0;
+    assert_int_equal(bl_reduce_describe(&setup, &bytes, NULL, &err), 0);
+    assert_true(bytes > 0);
+    bl_text_free(&text);
+    bl_sum_free(s);
+}
+
+static void test_buckets(void **state)
+{
+    (void)state;
+    struct bl_precision p = plain();
+    check_buckets(&p, 4 * FLOATS, "1 buffer, 40000 elements: all_reduce, wire fp32, sum fp32");
+    check_buckets(&p, 4 * FLOATS - 1, "2 buffers, 39984 elements"); /* the head does not fit */
+    check_buckets(&p, 4 * GAP - 1, "3 buffers, 39984 elements");
+    check_buckets(&p, 1, "3 buffers"); /* no tensor is cut */
+    set(&p, BL_DIAL_WIRE, BL_BF16);
+    check_buckets(&p, 2 * FLOATS, "1 buffer, 40000 elements: all_reduce, wire bf16");
+    p.dial[BL_GROUP_HEAD][BL_DIAL_COLLECTIVE] = BL_COLLECTIVE_REDUCE_SCATTER;
+    check_buckets(&p, 2 * FLOATS, "1 buffer, 20000 elements"); /* and one of other dials */
+    p.dial[BL_GROUP_HEAD][BL_DIAL_COLLECTIVE] = BL_COLLECTIVE_ALL_REDUCE;
+    p.dial[BL_GROUP_HEAD][BL_DIAL_COMPUTE] = BL_BF16; /* no dial of a reduction */
+    check_buckets(&p, 2 * FLOATS, "1 buffer, 40000 elements");
+}
+
+/* Statistics are those of groups, also where they share a buffer. */
+static void test_groups(void **state)
+{
+    (void)state;
+    struct bl_precision p = plain();
+    struct bl_cluster_options cluster = plain_cluster();
+    struct bl_reduce_setup setup = {
+        .params = &params, .dials = &p, .cluster = &cluster, .ranks = 2, .head = -1};
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_sum *s = NULL;
+    struct bl_sum_statistics head, matrix, all, none;
+    struct gradients g;
+    float *out = calloc(FLOATS, sizeof *out);
+    double squares = 0;
+    assert_non_null(out);
+    gradients_make(&g, 2, FLOATS, 0, 0);
+    for (uint32_t r = 0; r < 2; r++)
+        memset(g.array[r] + GAP, 0, (AFTER - GAP) * sizeof(float));
+    assert_int_equal(bl_reduce_make(&setup, &s, &err), 0);
+    struct bl_sum_run run = {
+        .contribute = gradients_contribute, .context = &g, .out = out, .measure = 1};
+    assert_int_equal(bl_sum_run(s, &run, &err), 0);
+    for (int i = AFTER; i < FLOATS; i++)
+        squares += pow(((double)g.array[0][i] + (double)g.array[1][i]) / 2, 2);
+    bl_sum_measured(s, BL_GROUP_HEAD, &head);
+    bl_sum_measured(s, BL_GROUP_MATRIX, &matrix);
+    bl_sum_measured(s, BL_GROUP_NORM, &none);
+    bl_sum_measured(s, BL_GROUP_COUNT, &all);
+    assert_true(fabs(head.squares / squares - 1) < 1e-12);
+    assert_true(fabs((head.squares + matrix.squares) / all.squares - 1) < 1e-12);
+    assert_true(none.squares == 0 && isnan(none.error) && isnan(none.lost));
+    bl_sum_free(s);
+    gradients_free(&g);
+    free(out);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void refused(struct bl_precision p, uint32_t ranks, const char *word)
+{
+    struct bl_cluster_options cluster = plain_cluster();
+    struct bl_reduce_setup setup = {
+        .params = &params, .dials = &p, .cluster = &cluster, .ranks = ranks, .head = -1};
+    struct bl_error err = BL_ERROR_INIT;
+    struct bl_sum *s = NULL;
+    assert_int_equal(bl_reduce_make(&setup, &s, &err), -1);
+    assert_null(s);
     assert_int_equal(err.code, BL_EXIT_USAGE);
     if (strstr(err.text, word) == NULL)
         fail_msg("\"%s\" is not in: %s", word, err.text);
+    uint64_t bytes;
+    assert_int_equal(bl_reduce_describe(&setup, &bytes, NULL, &err), -1);
 }
 
 static void test_refusals(void **state)
@@ -305,22 +298,30 @@ static void test_refusals(void **state)
     p.dial[BL_GROUP_NORM][BL_DIAL_SUM] = 0;
     refused(p, 2, "precision.norm.sum");
     p = plain();
-    p.dial[BL_GROUP_MATRIX][BL_DIAL_ALGORITHM] = BL_ALGORITHM_RING;
-    refused(p, 2, "alltoall");
-    p = plain();
     p.dial[BL_GROUP_MATRIX][BL_DIAL_AVERAGE] = 9;
-    refused(p, 2, "average");
+    refused(p, 2, "precision.matrix.average");
     p = plain();
-    p.dial[BL_GROUP_MATRIX][BL_DIAL_SUM_ROUNDING] = BL_ROUND_STOCHASTIC;
-    refused(p, 2, "sum_rounding");
+    p.dial[BL_GROUP_MATRIX][BL_DIAL_SUM_ROUNDING] = BL_ROUND_KAHAN;
+    refused(p, 2, "precision.matrix.sum_rounding");
+    p = plain();
+    set(&p, BL_DIAL_ALGORITHM, BL_ALGORITHM_TREE);
+    refused(p, 12,
+            "12 ranks are no whole number of nodes of 8: set cluster.ranks_per_node to 6 "
+            "or 12");
+    set(&p, BL_DIAL_COLLECTIVE, BL_COLLECTIVE_REDUCE_SCATTER);
+    refused(p, 8, "reduce_scatter");
+    p = plain();
+    set(&p, BL_DIAL_ALGORITHM, BL_ALGORITHM_NVLS);
+    set(&p, BL_DIAL_AVERAGE, BL_AVERAGE_PREMULTIPLY);
+    refused(p, 8, "premultiply");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_plain_ranks), cmocka_unit_test(test_one_rank_is_nothing),
-        cmocka_unit_test(test_reference),       cmocka_unit_test(test_stall),
-        cmocka_unit_test(test_rounding),        cmocka_unit_test(test_predivide_range),
-        cmocka_unit_test(test_order_of_blocks), cmocka_unit_test(test_refusals)};
+        cmocka_unit_test(test_stall),           cmocka_unit_test(test_predivide_range),
+        cmocka_unit_test(test_order_of_blocks), cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_groups),          cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

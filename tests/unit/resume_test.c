@@ -13,7 +13,7 @@
 
 #include "base/strings.h"
 #include "checkpoint/internal.h"
-#include "run.h"
+#include "tests/lib/alone.h"
 
 static const char config[] = "run = { name = \"r\"; steps = 2; checkpoint_every = 1; };\n"
                              "model = { layers = 1; width = 32; heads = 4; context = 24; };\n"
@@ -47,9 +47,9 @@ static int train(int fresh, struct bl_error *err)
     struct bl_setup *s = NULL;
     memset(err, 0, sizeof *err);
     err->size = sizeof *err;
-    if (bl_setup_make("r.cfg", 0, NULL, &s, err) < 0)
+    if (bl_setup_make("r.cfg", 0, NULL, 1, &s, err) < 0)
         fail_msg("%s", err->text);
-    return bl_run_train(s, fresh, err);
+    return train_alone(s, fresh, err);
 }
 
 /* Changes state.json of step 1, with a checksum that fits. */
@@ -91,6 +91,7 @@ static void forget(json_t *root)
 {
     json_object_del(root, "plan");
     json_object_del(root, "loaded");
+    json_object_del(root, "config");
 }
 
 static void test_without_a_plan(void **state)
@@ -101,11 +102,28 @@ static void test_without_a_plan(void **state)
     assert_int_equal(train(0, &err), 0);
     assert_int_equal(log_has("checkpoints/1 does not say which plan it belongs to"), 1);
     assert_int_equal(log_has("resuming from"), 1);
+    /* with nothing that says it, it is nobody's */
+    half_a_run(forget);
+    assert_int_equal(unlink("runs/r/config.cfg"), 0);
+    assert_int_equal(train(0, &err), -1);
+    assert_int_equal(err.code, BL_EXIT_CHECKPOINT);
+    assert_non_null(strstr(err.text, "does not say which plan it belongs to, and there is no"));
 }
 
 static void other_plan(json_t *root)
 {
     json_object_set_new(root, "plan", json_string("0123456789abcdef"));
+    json_object_del(root, "config");
+}
+
+/* A program with fewer keys makes another hash of the same plan: config.cfg says that it is. */
+static void test_of_an_older_program(void **state)
+{
+    struct bl_error err;
+    (void)state;
+    half_a_run(other_plan);
+    assert_int_equal(train(0, &err), 0);
+    assert_int_equal(log_has("resuming from"), 1);
 }
 
 static void test_of_another_plan(void **state)
@@ -113,6 +131,7 @@ static void test_of_another_plan(void **state)
     struct bl_error err;
     (void)state;
     half_a_run(other_plan);
+    assert_int_equal(unlink("runs/r/config.cfg"), 0);
     assert_int_equal(train(0, &err), -1);
     assert_int_equal(err.code, BL_EXIT_CHECKPOINT);
     assert_non_null(strstr(err.text, "another plan (0123456789abcdef there"));
@@ -147,6 +166,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_without_a_plan),
+        cmocka_unit_test(test_of_an_older_program),
         cmocka_unit_test(test_of_another_plan),
         cmocka_unit_test(test_no_checksums),
     };

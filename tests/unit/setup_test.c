@@ -13,7 +13,7 @@
 #include "base/strings.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
-#include "run.h"
+#include "tests/lib/alone.h"
 
 static const char config[] =
     "run = { name = \"r\"; steps = 2; eval_tokens = 24; };\n"
@@ -51,7 +51,7 @@ static struct bl_setup *setup(const char *override)
     struct bl_error err = BL_ERROR_INIT;
     struct bl_setup *s = NULL;
     char *const list[] = {(char *)(uintptr_t) override};
-    if (bl_setup_make("r.cfg", 1, list, &s, &err) < 0)
+    if (bl_setup_make("r.cfg", 1, list, 1, &s, &err) < 0)
         fail_msg("%s", err.text);
     return s;
 }
@@ -144,7 +144,7 @@ static void test_a_skipped_update_changes_nothing(void **state)
     asked = 0;
     s->guards.items[0]->ops.guard.gradient = skip_second;
     s->guards.items[1]->ops.guard.gradient = count;
-    if (bl_run_train(s, 1, &err) < 0)
+    if (train_alone(s, 1, &err) < 0)
         fail_msg("%s", err.text);
     assert_int_equal(asked, 1); /* nobody is asked about a step that is skipped already */
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

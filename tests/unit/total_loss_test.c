@@ -69,7 +69,11 @@ static double total_loss(struct total *t)
 {
     bl_regularizers_begin(t->set, 1);
     fixture_train(t->f, 1, bl_regularizers_hooks(t->set), 0);
-    bl_regularizers_end(t->set);
+    double sums[8];
+    assert_true(t->count <= 8);
+    bl_regularizers_sums(t->set, 0, t->f->rows, sums);
+    for (size_t i = 0; i < t->count; i++)
+        bl_regularizers_set_sum(t->set, i, sums[i]);
     return cross_entropy(&t->f->stats) + bl_regularizers_aux(t->set, t->f->valid);
 }
 

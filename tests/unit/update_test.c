@@ -100,6 +100,13 @@ static void refresh(void *context, uint64_t offset, uint64_t count)
     w->count = count;
 }
 
+static double prepare(struct bl_update_state *u, double learning_rate, double gradient_scale)
+{
+    double out = NAN;
+    assert_int_equal(bl_update_prepare(u, learning_rate, gradient_scale, &out, NULL), 0);
+    return out;
+}
+
 static const struct bl_rule some_rules[1] = {{"*.q.weight", 0.5, 0.0, 1e-6}};
 
 static void open_world(struct world *w, struct bl_backend *backend)
@@ -178,10 +185,10 @@ static void test_apply(void **state)
     for (uint64_t step = 1; step <= 3; step++) {
         int measure = step == 2;
         memcpy(old, w.weights, sizeof(float) * FLOATS);
-        double promised = bl_update_prepare(w.update, 0.01, 0.5), total = 0.0;
+        double promised = prepare(w.update, 0.01, 0.5), total = 0.0;
         double q = bl_update_squares(w.update, 1), head = bl_update_squares(w.update, 3);
         assert_memory_equal(w.weights, old, sizeof(float) * FLOATS);
-        bl_update_apply(w.update, 0.01, 0.5, 1.0, measure);
+        bl_update_apply(w.update, 0.01, 0.5, 1.0, measure, NULL);
         by_hand(&w, weights, m, v, step);
         assert_memory_equal(w.weights, weights, sizeof(float) * FLOATS);
         assert_memory_equal(bl_update_array(w.update, 0), m, sizeof(float) * FLOATS);
@@ -216,9 +223,9 @@ static void test_scaled_update(void **state)
     struct world w, half;
     open_world(&w, NULL);
     open_world(&half, NULL);
-    double promised = bl_update_prepare(w.update, 0.01, 1.0), measured = 0.0;
-    bl_update_apply(w.update, 0.01, 1.0, 1.0, 0);
-    bl_update_apply(half.update, 0.01, 1.0, 0.5, 1);
+    double promised = prepare(w.update, 0.01, 1.0), measured = 0.0;
+    bl_update_apply(w.update, 0.01, 1.0, 1.0, 0, NULL);
+    bl_update_apply(half.update, 0.01, 1.0, 0.5, 1, NULL);
     for (uint64_t p = 0; p < 4; p++)
         measured += bl_update_squares(half.update, p);
     /* Changes of 0.01 on weights of order 1 carry a rounding of 6e-8 / 0.01 each, at random. */
@@ -236,14 +243,14 @@ static void test_resume(void **state)
     struct world a, b;
     open_world(&a, NULL);
     open_world(&b, NULL);
-    bl_update_apply(a.update, 0.01, 1.0, 1.0, 0);
-    bl_update_apply(a.update, 0.01, 1.0, 1.0, 0);
+    bl_update_apply(a.update, 0.01, 1.0, 1.0, 0, NULL);
+    bl_update_apply(a.update, 0.01, 1.0, 1.0, 0, NULL);
     memcpy(b.weights, a.weights, sizeof(float) * FLOATS);
     for (uint32_t i = 0; i < 2; i++)
         memcpy(bl_update_array(b.update, i), bl_update_array(a.update, i), sizeof(float) * FLOATS);
     bl_update_set_steps(b.update, bl_update_steps(a.update));
-    bl_update_apply(a.update, 0.01, 1.0, 1.0, 0);
-    bl_update_apply(b.update, 0.01, 1.0, 1.0, 0);
+    bl_update_apply(a.update, 0.01, 1.0, 1.0, 0, NULL);
+    bl_update_apply(b.update, 0.01, 1.0, 1.0, 0, NULL);
     assert_memory_equal(a.weights, b.weights, sizeof(float) * FLOATS);
     assert_int_equal(bl_update_steps(b.update), 3);
     close_world(&b);
@@ -267,11 +274,11 @@ static void test_order_of_tasks(void **state)
     open_world(&a, NULL);
     open_world(&b, &backend);
     for (int i = 0; i < 2; i++) {
-        double x = bl_update_prepare(a.update, 0.01, 1.0);
-        double y = bl_update_prepare(b.update, 0.01, 1.0);
+        double x = prepare(a.update, 0.01, 1.0);
+        double y = prepare(b.update, 0.01, 1.0);
         assert_true(x == y);
-        bl_update_apply(a.update, 0.01, 1.0, 1.0, i);
-        bl_update_apply(b.update, 0.01, 1.0, 1.0, i);
+        bl_update_apply(a.update, 0.01, 1.0, 1.0, i, NULL);
+        bl_update_apply(b.update, 0.01, 1.0, 1.0, i, NULL);
         for (uint64_t p = 0; p < 4; p++)
             assert_true(bl_update_squares(a.update, p) == bl_update_squares(b.update, p));
     }

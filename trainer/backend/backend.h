@@ -208,6 +208,8 @@ struct bl_backend_ops {
     /* fp64, fixed 4096-element blocks summed in index order. */
     double (*sum_squares)(struct bl_backend *b, uint64_t n, const float *x);
     double (*dot)(struct bl_backend *b, uint64_t n, const float *x, const float *y);
+    /* The blocks' sums of sum_squares: sums (ceil(n / 4096)). */
+    void (*block_squares)(struct bl_backend *b, uint64_t n, const float *x, double *sums);
 };
 
 /* threads 0 = the processors this process may run on. Checks the BLAS against a plain product and

@@ -1,5 +1,7 @@
 #include "base/memory.h"
 
+#include "base/cgroup.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +70,9 @@ uint64_t bl_memory_unused(void)
         if (bytes == 0 || left < bytes)
             bytes = left;
     }
+    uint64_t group = bl_cgroup_memory_left("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (group != UINT64_MAX && (bytes == 0 || group < bytes))
+        bytes = group;
     return bytes;
 }
 

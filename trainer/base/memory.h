@@ -10,8 +10,9 @@
 void *bl_alloc(size_t n, size_t size);
 void bl_free(void *pointer);   /* NULL is fine; keeps errno */
 uint64_t bl_memory_peak(void); /* bytes, of the process (VmHWM) */
-/* Bytes that the process may still take: what the system calls available, or what is left of its
- * limit on address space where that is less. 0 when neither can be told. */
+/* Bytes that the process may still take: the least of what the system calls available, what is
+ * left of its limit on address space, and of its control group's on memory. 0 when neither can be
+ * told. */
 uint64_t bl_memory_unused(void);
 
 #endif

@@ -1,7 +1,6 @@
+/* The files of one checkpoint. */
 #include "checkpoint/checkpoint.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,169 +16,15 @@
 #include "checkpoint/internal.h"
 #include "checkpoint/safetensors.h"
 
-const char *const bl_checkpoint_files[BL_FILE_COUNT] = {
-    "model.safetensors", "optimizer-1-of-1.safetensors", "plugins.safetensors"};
+const char bl_checkpoint_model[] = "model.safetensors";
+const char bl_checkpoint_plugins[] = "plugins.safetensors";
 
-/* ---- folders --------------------------------------------------------------------------------- */
-
-/* Removes a folder of plain files; folders inside it are left and make this fail. */
-static int remove_folder(const char *path)
+const char *bl_checkpoint_shard_name(uint32_t shard, uint32_t shards, char out[BL_SHARD_NAME])
 {
-    DIR *folder = opendir(path);
-    struct dirent *entry;
-    int cause = 0;
-
-    if (!folder)
-        return errno == ENOENT ? 0 : -1;
-    while ((entry = readdir(folder)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            unlinkat(dirfd(folder), entry->d_name, 0) != 0)
-            cause = errno;
-    closedir(folder);
-    if (cause) {
-        errno = cause;
-        return -1;
-    }
-    return rmdir(path);
+    snprintf(out, BL_SHARD_NAME, "optimizer-%" PRIu32 "-of-%" PRIu32 ".safetensors", shard + 1,
+             shards);
+    return out;
 }
-
-static int sync_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), answer;
-
-    if (fd < 0)
-        return -1;
-    answer = fsync(fd);
-    if (answer != 0 && (errno == EINVAL || errno == ENOTSUP)) /* some network file systems */
-        answer = 0;
-    close(fd);
-    return answer;
-}
-
-/* "500" -> 500; a name with anything but digits, or a leading zero, is no step. */
-static int parse_step(const char *name, uint64_t *out)
-{
-    uint64_t value = 0;
-
-    if (!isdigit((unsigned char)name[0]) || (name[0] == '0' && name[1] != '\0'))
-        return -1;
-    for (; *name; name++)
-        if (!isdigit((unsigned char)*name) || __builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, *name - '0', &value))
-            return -1;
-    *out = value;
-    return 0;
-}
-
-static int by_step(const void *left, const void *right)
-{
-    const uint64_t *l = left, *r = right;
-
-    return *l < *r ? -1 : *l > *r;
-}
-
-/* Steps of the complete checkpoints, ascending, malloc'd. */
-static int list_steps(const char *directory, uint64_t **out, size_t *count, struct bl_error *err)
-{
-    DIR *folder = opendir(directory);
-    uint64_t *steps = NULL, step;
-    size_t n = 0, capacity = 0;
-    struct dirent *entry;
-
-    if (!folder) {
-        if (errno != ENOENT)
-            return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s: %s", directory, strerror(errno));
-        *out = NULL;
-        *count = 0;
-        return 0;
-    }
-    while ((entry = readdir(folder))) {
-        char *state;
-        int complete;
-        if (parse_step(entry->d_name, &step) != 0)
-            continue;
-        state = bl_format("%s/state.json", entry->d_name);
-        complete = state && faccessat(dirfd(folder), state, F_OK, 0) == 0;
-        free(state);
-        if (!complete)
-            continue;
-        if (n == capacity) {
-            uint64_t *larger = realloc(steps, (capacity = 2 * capacity + 16) * sizeof(*steps));
-            if (!larger) {
-                free(steps);
-                closedir(folder);
-                return bl_error_set(err, BL_EXIT_FAILED, "no memory for the list of checkpoints");
-            }
-            steps = larger;
-        }
-        steps[n++] = step;
-    }
-    closedir(folder);
-    if (n > 0)
-        qsort(steps, n, sizeof(*steps), by_step);
-    *out = steps;
-    *count = n;
-    return 0;
-}
-
-int bl_checkpoint_latest(const char *directory, uint64_t *step, struct bl_error *err)
-{
-    uint64_t *steps;
-    size_t count;
-
-    if (list_steps(directory, &steps, &count, err) != 0)
-        return -1;
-    if (count > 0)
-        *step = steps[count - 1];
-    free(steps);
-    return count > 0;
-}
-
-/* ".tmp-<attempt>-..." and ".old-<attempt>-...": the attempt, 0 for any other name. */
-static uint64_t leftover_attempt(const char *name)
-{
-    uint64_t attempt = 0;
-
-    if (strncmp(name, ".tmp-", 5) != 0 && strncmp(name, ".old-", 5) != 0)
-        return 0;
-    for (name += 5; isdigit((unsigned char)*name) && attempt < UINT32_MAX; name++)
-        attempt = attempt * 10 + (uint64_t)(*name - '0');
-    return *name == '-' ? attempt : 0;
-}
-
-/* Room for the next ones; what cannot be removed stays, the checkpoint itself is safe. A folder is
- * renamed first: a half removed one never looks complete, and a later attempt removes the rest. */
-static void prune(const char *directory, uint64_t keep, uint32_t attempt)
-{
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    struct dirent *entry;
-    DIR *folder;
-
-    if (keep > 0 && list_steps(directory, &steps, &count, NULL) == 0) {
-        for (size_t i = 0; i + keep < count; i++) {
-            char *path = bl_format("%s/%" PRIu64, directory, steps[i]);
-            char *aside = bl_format("%s/.old-%" PRIu32 "-%" PRIu64, directory, attempt, steps[i]);
-            if (path && aside && remove_folder(aside) == 0 && rename(path, aside) == 0)
-                remove_folder(aside);
-            free(path);
-            free(aside);
-        }
-        free(steps);
-    }
-    folder = opendir(directory);
-    while (folder && (entry = readdir(folder))) {
-        uint64_t of = leftover_attempt(entry->d_name);
-        char *path = of && of <= attempt ? bl_format("%s/%s", directory, entry->d_name) : NULL;
-        if (path)
-            remove_folder(path);
-        free(path);
-    }
-    if (folder)
-        closedir(folder);
-}
-
-/* ---- writing --------------------------------------------------------------------------------- */
 
 int bl_checkpoint_checksum(const char *path, uint64_t *out)
 {
@@ -228,7 +73,8 @@ static char *to_hex(const unsigned char *bytes, uint64_t n)
     return text;
 }
 
-static int write_plugins(const char *path, const struct bl_checkpoint *c, struct bl_error *err)
+static int write_plugins(const char *path, const struct bl_checkpoint *c, uint64_t *sum,
+                         struct bl_error *err)
 {
     const char **table = calloc(2 * c->plugin_count + 1, sizeof(*table));
     int answer = -1;
@@ -245,7 +91,7 @@ static int write_plugins(const char *path, const struct bl_checkpoint *c, struct
     if (!table)
         bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
     else
-        answer = bl_safetensors_write(path, NULL, 0, table, err);
+        answer = bl_safetensors_write(path, NULL, 0, table, sum, err);
 done:
     for (size_t i = 0; table && i < c->plugin_count; i++)
         free((void *)(uintptr_t)table[2 * i + 1]);
@@ -265,51 +111,126 @@ int bl_checkpoint_state_sum(json_t *root, char hex[24])
     return text ? 0 : -1;
 }
 
-static int write_state(const char *folder, const struct bl_checkpoint *c, struct bl_error *err)
+/* Which elements of which shape a slice holds, per tensor, as JSON: any reader of the format gets
+ * at it. */
+static int write_slices(const char *path, const struct bl_checkpoint *c, uint64_t *sum,
+                        struct bl_error *err)
 {
-    const struct bl_checkpoint_info *i = &c->info;
-    char seed[32], plan[24], sum_text[24], self[24], *path = bl_format("%s/state.json", folder),
-                                                     *text = NULL;
-    json_t *files = json_object(), *plugins = json_array(), *loaded = json_object(), *root = NULL;
+    const char **table = calloc(2 * c->state_count + 1, sizeof(*table));
     int answer = -1;
 
-    for (int f = 0; f < BL_FILE_COUNT; f++) {
-        char *name = bl_format("%s/%s", folder, bl_checkpoint_files[f]), hex[24];
-        uint64_t sum = 0;
-        int read = name ? bl_checkpoint_checksum(name, &sum) : -1;
-        free(name);
-        if (read != 0) {
-            bl_error_set(err, BL_EXIT_FAILED, "%s/%s: reading it back: %s", folder,
-                         bl_checkpoint_files[f], strerror(errno));
+    for (size_t i = 0; table && i < c->state_count; i++) {
+        const struct bl_checkpoint_slice *s = &c->slices[i];
+        struct bl_text text = {0};
+        bl_text_add(&text, "{\"begin\":%" PRIu64 ",\"end\":%" PRIu64 ",\"shape\":[", s->begin,
+                    s->end);
+        for (uint32_t d = 0; d < s->ndim; d++)
+            bl_text_add(&text, "%s%" PRIu64, d ? "," : "", s->dims[d]);
+        bl_text_add(&text, "]}");
+        if (text.failed) {
+            bl_text_free(&text);
             goto done;
         }
-        snprintf(hex, sizeof(hex), "%016" PRIx64, sum);
-        json_object_set_new(files, bl_checkpoint_files[f], json_string(hex));
+        table[2 * i] = c->states[i].name;
+        table[2 * i + 1] = text.text;
     }
-    for (size_t p = 0; p < c->plugin_count; p++)
-        json_array_append_new(plugins, json_string(c->plugins[p].key));
-    for (size_t p = 0; p < c->loaded_count; p++) {
-        snprintf(sum_text, sizeof(sum_text), "%016" PRIx64, c->loaded[p].checksum);
-        json_object_set_new(loaded, c->loaded[p].key, json_string(sum_text));
+    if (table)
+        answer = bl_safetensors_write(path, c->states, c->state_count, table, sum, err);
+done:
+    if (answer != 0 && (!err || err->text[0] == '\0'))
+        bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
+    for (size_t i = 0; table && i < c->state_count; i++)
+        free((void *)(uintptr_t)table[2 * i + 1]);
+    free(table);
+    return answer;
+}
+
+int bl_checkpoint_write_files(const char *folder, const struct bl_checkpoint *c,
+                              struct bl_checkpoint_sums *out, struct bl_error *err)
+{
+    char name[BL_SHARD_NAME];
+    char *model = bl_format("%s/%s", folder, bl_checkpoint_model);
+    char *plugins = bl_format("%s/%s", folder, bl_checkpoint_plugins);
+    char *optimizer = bl_format(
+        "%s/%s", folder, bl_checkpoint_shard_name(c->shard, c->shards ? c->shards : 1, name));
+    struct bl_checkpoint_sums sums = {0};
+    int answer = -1;
+
+    if (!model || !plugins || !optimizer) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", folder);
+        goto done;
     }
+    if (c->shard == 0 &&
+        (bl_safetensors_write(model, c->weights, c->weight_count, NULL, &sums.model, err) != 0 ||
+         write_plugins(plugins, c, &sums.plugins, err) != 0))
+        goto done;
+    if (c->slices ? write_slices(optimizer, c, &sums.optimizer, err) != 0
+                  : bl_safetensors_write(optimizer, c->states, c->state_count, NULL,
+                                         &sums.optimizer, err) != 0)
+        goto done;
+    if (bl_checkpoint_sync_folder(folder) != 0) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", folder, strerror(errno));
+        goto done;
+    }
+    *out = sums;
+    answer = 0;
+done:
+    free(model);
+    free(plugins);
+    free(optimizer);
+    return answer;
+}
+
+static int add_sum(json_t *files, const char *name, uint64_t sum)
+{
+    char hex[24];
+
+    snprintf(hex, sizeof(hex), "%016" PRIx64, sum);
+    return json_object_set_new(files, name, json_string(hex));
+}
+
+int bl_checkpoint_write_state(const char *folder, const struct bl_checkpoint *c,
+                              const struct bl_checkpoint_sums *sums, const uint64_t *optimizer,
+                              struct bl_error *err)
+{
+    const struct bl_checkpoint_info *i = &c->info;
+    uint32_t shards = c->shards ? c->shards : 1;
+    char seed[32], plan[24], name[BL_SHARD_NAME], self[24];
+    char *path = bl_format("%s/state.json", folder), *text = NULL;
+    json_t *files = json_object(), *plugins = json_array(), *loaded = json_object(), *root = NULL;
+    int bad = !path || !plugins || !loaded || add_sum(files, bl_checkpoint_model, sums->model) != 0;
+    int answer = -1;
+
+    bad = bad || add_sum(files, bl_checkpoint_plugins, sums->plugins) != 0;
+    for (uint32_t s = 0; !bad && s < shards; s++)
+        bad = add_sum(files, bl_checkpoint_shard_name(s, shards, name), optimizer[s]) != 0;
+    for (size_t p = 0; !bad && p < c->plugin_count; p++)
+        bad = json_array_append_new(plugins, json_string(c->plugins[p].key)) != 0;
+    for (size_t p = 0; !bad && p < c->loaded_count; p++)
+        bad = add_sum(loaded, c->loaded[p].key, c->loaded[p].checksum) != 0;
+    if (bad)
+        goto done;
     snprintf(plan, sizeof(plan), "%016" PRIx64, i->plan);
     /* As text: JSON readers may hold numbers as doubles, which end at 2^53. */
     snprintf(seed, sizeof(seed), "%" PRIu64, i->seed);
-    root = json_pack("{s:i, s:I, s:I, s:I, s:s, s:I, s:{s:I, s:I}, s:s, s:O, s:O, s:O}", "format",
-                     (int)BL_CHECKPOINT_FORMAT, "step", (json_int_t)i->step, "updates",
+    root = json_pack("{s:i, s:I, s:I, s:I, s:s, s:I, s:{s:I, s:I}, s:I, s:s, s:O, s:O, s:O}",
+                     "format", (int)BL_CHECKPOINT_FORMAT, "step", (json_int_t)i->step, "updates",
                      (json_int_t)i->updates, "sample", (json_int_t)i->sample, "seed", seed,
                      "attempt", (json_int_t)i->attempt, "layout", "ranks", (json_int_t)i->ranks,
-                     "micro", (json_int_t)i->micro, "plan", plan, "loaded", loaded, "plugins",
-                     plugins, "xxh64", files);
-    if (root && bl_checkpoint_state_sum(root, self) == 0 &&
-        json_object_set_new(root, "self", json_string(self)) == 0)
-        text = json_dumps(root, JSON_INDENT(2));
-    if (!path || !text || json_object_size(files) != BL_FILE_COUNT ||
-        json_array_size(plugins) != c->plugin_count || json_object_size(loaded) != c->loaded_count)
-        bl_error_set(err, BL_EXIT_FAILED, "%s/state.json: no memory", folder);
-    else
+                     "micro", (json_int_t)i->micro, "shards", (json_int_t)shards, "plan", plan,
+                     "loaded", loaded, "plugins", plugins, "xxh64", files);
+    if (!root || (c->config && json_object_set_new(root, "config", json_string(c->config)) != 0) ||
+        (c->from && json_object_set_new(root, "from", json_string(c->from)) != 0) ||
+        bl_checkpoint_state_sum(root, self) != 0 ||
+        json_object_set_new(root, "self", json_string(self)) != 0)
+        goto done;
+    text = json_dumps(root, JSON_INDENT(2));
+    if (text)
         answer = bl_write_file(path, text, strlen(text), err);
 done:
+    if (!text)
+        bl_error_set(err, BL_EXIT_FAILED, "%s/state.json: no memory, or a name not in UTF-8",
+                     folder);
     json_decref(root);
     json_decref(files);
     json_decref(plugins);
@@ -319,44 +240,12 @@ done:
     return answer;
 }
 
-/* The new folder takes the place of one of the same step, which is put aside first: there is no
- * moment in which a reader finds half of each. */
-static int publish(const char *directory, const char *temporary, const struct bl_checkpoint *c,
-                   struct bl_error *err)
+int bl_checkpoint_check_numbers(const struct bl_checkpoint_info *i, const char *directory,
+                                struct bl_error *err)
 {
-    char *path = bl_format("%s/%" PRIu64, directory, c->info.step);
-    char *aside =
-        bl_format("%s/.old-%" PRIu32 "-%" PRIu64, directory, c->info.attempt, c->info.step);
-    int moved = 0, answer = -1;
-
-    if (!path || !aside) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", directory);
-        goto done;
-    }
-    if (remove_folder(aside) == 0 && rename(path, aside) == 0)
-        moved = 1;
-    else if (errno != ENOENT && access(path, F_OK) == 0) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: cannot be replaced: %s", path, strerror(errno));
-        goto done;
-    }
-    if (rename(temporary, path) != 0) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", path, strerror(errno));
-        if (moved && rename(aside, path) != 0)
-            bl_error_set(err, BL_EXIT_FAILED, "%s: %s; the one before is in %s", path,
-                         strerror(errno), aside);
-        goto done;
-    }
-    if (sync_folder(directory) != 0) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", directory, strerror(errno));
-        goto done;
-    }
-    if (moved)
-        remove_folder(aside);
-    answer = 0;
-done:
-    free(path);
-    free(aside);
-    return answer;
+    if (i->step <= INT64_MAX && i->sample <= INT64_MAX && i->micro <= INT64_MAX)
+        return 0;
+    return bl_error_set(err, BL_EXIT_FAILED, "%s: step, sample or micro is beyond 2^63", directory);
 }
 
 int bl_checkpoint_write(const char *directory, const struct bl_checkpoint *c, uint64_t keep,
@@ -364,44 +253,31 @@ int bl_checkpoint_write(const char *directory, const struct bl_checkpoint *c, ui
 {
     const struct bl_checkpoint_info *i = &c->info;
     char *temporary = bl_format("%s/.tmp-%" PRIu32 "-%" PRIu64, directory, i->attempt, i->step);
-    char *paths[BL_FILE_COUNT] = {NULL};
+    struct bl_checkpoint_sums sums;
     int answer = -1, made = 0;
 
-    if (i->step > INT64_MAX || i->sample > INT64_MAX || i->micro > INT64_MAX) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: step, sample or micro is beyond 2^63", directory);
-        goto done;
-    }
-    for (int f = 0; f < BL_FILE_COUNT; f++)
-        paths[f] = temporary ? bl_format("%s/%s", temporary, bl_checkpoint_files[f]) : NULL;
-    if (!paths[0] || !paths[1] || !paths[2]) {
+    if (!temporary) {
         bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", directory);
         goto done;
     }
-    if (bl_make_directories(directory, err) != 0)
+    if (bl_checkpoint_check_numbers(i, directory, err) != 0 ||
+        bl_make_directories(directory, err) != 0)
         goto done;
-    if (remove_folder(temporary) != 0 || mkdir(temporary, 0777) != 0) {
+    if (bl_checkpoint_remove(temporary) != 0 || mkdir(temporary, 0777) != 0) {
         bl_error_set(err, BL_EXIT_FAILED, "%s: %s", temporary, strerror(errno));
         goto done;
     }
     made = 1;
-    if (bl_safetensors_write(paths[0], c->weights, c->weight_count, NULL, err) != 0 ||
-        bl_safetensors_write(paths[1], c->states, c->state_count, NULL, err) != 0 ||
-        write_plugins(paths[2], c, err) != 0 || write_state(temporary, c, err) != 0)
-        goto done;
-    if (sync_folder(temporary) != 0) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", temporary, strerror(errno));
-        goto done;
-    }
-    if (publish(directory, temporary, c, err) != 0)
+    if (bl_checkpoint_write_files(temporary, c, &sums, err) != 0 ||
+        bl_checkpoint_write_state(temporary, c, &sums, &sums.optimizer, err) != 0 ||
+        bl_checkpoint_publish(directory, temporary, i->attempt, i->step, err) != 0)
         goto done;
     made = 0;
-    prune(directory, keep, i->attempt);
+    bl_checkpoint_prune(directory, keep, 0, i->step, i->attempt);
     answer = 0;
 done:
     if (made)
-        remove_folder(temporary);
-    for (int f = 0; f < BL_FILE_COUNT; f++)
-        free(paths[f]);
+        bl_checkpoint_remove(temporary);
     free(temporary);
     return answer;
 }

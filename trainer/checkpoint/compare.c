@@ -9,18 +9,20 @@
 
 #include "base/strings.h"
 #include "checkpoint/internal.h"
+#include "checkpoint/merged.h"
 #include "checkpoint/safetensors.h"
 
 /* The tensors of a .safetensors file, or of a checkpoint folder's model and optimizer files. */
 struct set {
-    struct bl_safetensors *files[2];
+    struct bl_safetensors *file;
+    struct bl_merged *merged; /* NULL: a file */
     size_t count;
 };
 
 static void close_set(struct set *s)
 {
-    bl_safetensors_close(s->files[0]);
-    bl_safetensors_close(s->files[1]);
+    bl_safetensors_close(s->file);
+    bl_merged_close(s->merged);
 }
 
 /* A folder that holds no checkpoint: most often the run's is named. */
@@ -42,49 +44,68 @@ static int refuse_folder(const char *path, struct bl_error *err)
     return -1;
 }
 
+static int open_folder(const char *path, struct set *s, struct bl_error *err)
+{
+    char *model = bl_format("%s/%s", path, bl_checkpoint_model);
+    uint32_t shards = bl_merged_shards(path);
+    struct stat st;
+    int opened;
+
+    if (!model)
+        return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
+    if (stat(model, &st) != 0 && errno == ENOENT)
+        opened = refuse_folder(path, err);
+    else
+        opened = bl_safetensors_open(model, &s->file, err);
+    free(model);
+    /* Without any it is the error of the file that is not there. */
+    return opened == 0 ? bl_merged_open(path, shards ? shards : 1, &s->merged, err) : -1;
+}
+
 static int open_set(const char *path, struct set *s, struct bl_error *err)
 {
-    static const int wanted[2] = {BL_FILE_MODEL, BL_FILE_OPTIMIZER};
     struct stat st;
 
     memset(s, 0, sizeof(*s));
     if (stat(path, &st) != 0)
         return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(st.st_mode)) {
-        if (bl_safetensors_open(path, &s->files[0], err) != 0)
-            return -1;
-        s->count = bl_safetensors_count(s->files[0]);
-        return 0;
+    if (S_ISDIR(st.st_mode) ? open_folder(path, s, err) != 0
+                            : bl_safetensors_open(path, &s->file, err) != 0) {
+        close_set(s);
+        return -1;
     }
-    for (int f = 0; f < 2; f++) {
-        char *file = bl_format("%s/%s", path, bl_checkpoint_files[wanted[f]]);
-        int opened = !file ? bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path)
-                     : f == 0 && stat(file, &st) != 0 && errno == ENOENT
-                         ? refuse_folder(path, err)
-                         : bl_safetensors_open(file, &s->files[f], err);
-        free(file);
-        if (opened != 0) {
-            close_set(s);
-            return -1;
-        }
-        s->count += bl_safetensors_count(s->files[f]);
-    }
+    s->count = bl_safetensors_count(s->file) + (s->merged ? bl_merged_count(s->merged) : 0);
     return 0;
 }
 
 static const struct bl_tensor *get(const struct set *s, size_t i)
 {
-    size_t first = bl_safetensors_count(s->files[0]);
+    size_t first = bl_safetensors_count(s->file);
 
-    return i < first ? bl_safetensors_tensor(s->files[0], i)
-                     : bl_safetensors_tensor(s->files[1], i - first);
+    return i < first ? bl_safetensors_tensor(s->file, i) : bl_merged_tensor(s->merged, i - first);
 }
 
 static const struct bl_tensor *find(const struct set *s, const char *name)
 {
-    const struct bl_tensor *t = bl_safetensors_find(s->files[0], name);
+    const struct bl_tensor *t = bl_safetensors_find(s->file, name);
 
-    return t || !s->files[1] ? t : bl_safetensors_find(s->files[1], name);
+    return t || !s->merged ? t : bl_merged_find(s->merged, name);
+}
+
+/* With its numbers in one piece; *own is to be freed after. NULL: no memory. */
+static const struct bl_tensor *whole(const struct set *s, const struct bl_tensor *t,
+                                     struct bl_tensor *copy, void **own)
+{
+    *own = NULL;
+    if (t->data || t->count == 0)
+        return t;
+    *own = malloc(t->count * (t->dtype == BL_FP64 ? 8 : t->dtype == BL_FP32 ? 4 : 2));
+    if (!*own)
+        return NULL;
+    bl_merged_read(s->merged, t, 0, t->count, *own);
+    *copy = *t;
+    copy->data = *own;
+    return copy;
 }
 
 static double element(const struct bl_tensor *t, uint64_t i)
@@ -178,6 +199,21 @@ static int compare_one(const struct bl_tensor *a, const struct bl_tensor *b, int
     return 1;
 }
 
+/* compare_one, whatever pieces they are stored in; -1: no memory. */
+static int compare_two(const struct set *a, const struct bl_tensor *t, const struct set *b,
+                       const struct bl_tensor *u, int width, FILE *out)
+{
+    struct bl_tensor copies[2];
+    void *own[2];
+    const struct bl_tensor *x = whole(a, t, &copies[0], &own[0]);
+    const struct bl_tensor *y = whole(b, u, &copies[1], &own[1]);
+    int different = x && y ? compare_one(x, y, width, out) : -1;
+
+    free(own[0]);
+    free(own[1]);
+    return different;
+}
+
 static int name_width(const struct set *s)
 {
     size_t width = 4;
@@ -193,7 +229,7 @@ int bl_checkpoint_compare(const char *path_a, const char *path_b, FILE *out, int
 {
     size_t differ = 0, total = 0;
     struct set a, b;
-    int width;
+    int width, answer = 0;
 
     if (open_set(path_a, &a, err) != 0)
         return -1;
@@ -205,7 +241,12 @@ int bl_checkpoint_compare(const char *path_a, const char *path_b, FILE *out, int
     for (size_t i = 0; i < a.count; i++, total++) {
         const struct bl_tensor *t = get(&a, i), *u = find(&b, t->name);
         if (u) {
-            differ += (size_t)compare_one(t, u, width, out);
+            int one = compare_two(&a, t, &b, u, width, out);
+            if (one < 0) {
+                answer = bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path_a);
+                goto done;
+            }
+            differ += (size_t)one;
         } else {
             fprintf(out, "%-*s  only in %s\n", width, t->name, path_a);
             differ++;
@@ -223,10 +264,11 @@ int bl_checkpoint_compare(const char *path_a, const char *path_b, FILE *out, int
         fprintf(out, "all %zu tensors are identical\n", total);
     else
         fprintf(out, "%zu of %zu tensors differ\n", differ, total);
+    *different = differ != 0;
+done:
     close_set(&a);
     close_set(&b);
-    *different = differ != 0;
-    return 0;
+    return answer;
 }
 
 int bl_checkpoint_list(const char *path, FILE *out, struct bl_error *err)
@@ -240,9 +282,15 @@ int bl_checkpoint_list(const char *path, FILE *out, struct bl_error *err)
     width = name_width(&s);
     fprintf(out, "%-*s  %-16s  %-5s  %10s  %11s\n", width, "name", "shape", "dtype", "rms", "mean");
     for (size_t i = 0; i < s.count; i++) {
-        const struct bl_tensor *t = get(&s, i);
-        double sum = 0.0, squares = 0.0, n = (double)t->count;
+        struct bl_tensor copy;
+        void *own;
+        const struct bl_tensor *t = whole(&s, get(&s, i), &copy, &own);
+        double sum = 0.0, squares = 0.0, n = t ? (double)t->count : 0.0;
         char shape[100];
+        if (!t) {
+            close_set(&s);
+            return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
+        }
         for (uint64_t k = 0; k < t->count; k++) {
             double x = element(t, k);
             sum += x;
@@ -254,6 +302,7 @@ int bl_checkpoint_list(const char *path, FILE *out, struct bl_error *err)
             fprintf(out, "  %10.4e  %11.4e", sqrt(squares / n), sum / n);
         fprintf(out, "\n");
         elements += t->count;
+        free(own);
     }
     fprintf(out, "%zu tensors, %" PRIu64 " elements\n", s.count, elements);
     close_set(&s);

@@ -9,9 +9,10 @@
 
 #include "base/strings.h"
 #include "checkpoint/internal.h"
+#include "checkpoint/merged.h"
 #include "checkpoint/safetensors.h"
 
-enum { STATE_LIMIT = 16 << 20 };
+enum { STATE_LIMIT = 16 << 20, SHARD_LIMIT = 1 << 16 };
 
 struct plugin_state {
     char *key;
@@ -22,7 +23,11 @@ struct plugin_state {
 struct bl_checkpoint_reader {
     char *path;
     struct bl_checkpoint_info info;
-    struct bl_safetensors *files[BL_FILE_COUNT];
+    uint32_t shards;
+    char *config, *from; /* NULL: not there */
+    char self[24];       /* checksum of state.json */
+    struct bl_safetensors *model, *plugin_file;
+    struct bl_merged *optimizer;
     struct plugin_state *plugins;
     size_t plugin_count;
     struct bl_checkpoint_loaded *loaded;
@@ -61,7 +66,7 @@ static int hex_value(char c)
 static int read_info(struct bl_checkpoint_reader *r, const json_t *root, struct bl_error *err)
 {
     const json_t *layout = json_object_get(root, "layout");
-    uint64_t format, attempt, ranks;
+    uint64_t format, attempt, ranks, shards = 1;
 
     if (get_integer(root, "format", INT64_MAX, &format) != 0)
         return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: no \"format\"", r->path);
@@ -75,14 +80,17 @@ static int read_info(struct bl_checkpoint_reader *r, const json_t *root, struct 
         get_decimal(json_string_value(json_object_get(root, "seed")), &r->info.seed) != 0 ||
         get_integer(root, "attempt", UINT32_MAX, &attempt) != 0 ||
         get_integer(layout, "ranks", UINT32_MAX, &ranks) != 0 ||
-        get_integer(layout, "micro", INT64_MAX, &r->info.micro) != 0)
+        get_integer(layout, "micro", INT64_MAX, &r->info.micro) != 0 ||
+        (json_object_get(root, "shards") &&
+         (get_integer(root, "shards", SHARD_LIMIT, &shards) != 0 || shards == 0)))
         return bl_error_set(
             err, BL_EXIT_CHECKPOINT,
-            "%s/state.json: step, updates, sample, seed, attempt or layout is missing or "
+            "%s/state.json: step, updates, sample, seed, attempt, layout or shards is missing or "
             "out of range",
             r->path);
     r->info.attempt = (uint32_t)attempt;
     r->info.ranks = (uint32_t)ranks;
+    r->shards = (uint32_t)shards;
     return 0;
 }
 
@@ -104,7 +112,22 @@ static int get_hex(const json_t *value, uint64_t *out)
     return 0;
 }
 
-/* "plan" and "loaded" came later than format 1: a checkpoint without them is fine. */
+/* A key that may be absent: 0, and *out NULL then. */
+static int read_text(const struct bl_checkpoint_reader *r, const json_t *root, const char *key,
+                     char **out, struct bl_error *err)
+{
+    const json_t *value = json_object_get(root, key);
+
+    if (!value)
+        return 0;
+    if (!json_is_string(value))
+        return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: \"%s\" is no text", r->path,
+                            key);
+    *out = strdup(json_string_value(value));
+    return *out ? 0 : bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
+}
+
+/* These keys came later than format 1: a checkpoint without them is fine. */
 static int read_identity(struct bl_checkpoint_reader *r, json_t *root, struct bl_error *err)
 {
     const json_t *plan = json_object_get(root, "plan");
@@ -114,6 +137,9 @@ static int read_identity(struct bl_checkpoint_reader *r, json_t *root, struct bl
     if (plan && get_hex(plan, &r->info.plan) != 0)
         return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: \"plan\" is no checksum",
                             r->path);
+    if (read_text(r, root, "config", &r->config, err) != 0 ||
+        read_text(r, root, "from", &r->from, err) != 0)
+        return -1;
     r->loaded = calloc(json_object_size(loaded) + 1, sizeof(*r->loaded));
     if (!r->loaded)
         return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
@@ -132,10 +158,9 @@ static int read_identity(struct bl_checkpoint_reader *r, json_t *root, struct bl
     return 0;
 }
 
-static int check_file(const struct bl_checkpoint_reader *r, const json_t *root, int f,
+static int check_file(const struct bl_checkpoint_reader *r, const json_t *root, const char *name,
                       struct bl_error *err)
 {
-    const char *name = bl_checkpoint_files[f];
     const char *wanted = json_string_value(json_object_get(json_object_get(root, "xxh64"), name));
     char *path = bl_format("%s/%s", r->path, name), hex[24];
     uint64_t sum;
@@ -162,7 +187,7 @@ static int check_file(const struct bl_checkpoint_reader *r, const json_t *root, 
 static int read_plugin(struct bl_checkpoint_reader *r, const char *key, struct bl_error *err)
 {
     struct plugin_state *p = &r->plugins[r->plugin_count];
-    const char *hex = key ? bl_safetensors_metadata(r->files[BL_FILE_PLUGINS], key) : NULL;
+    const char *hex = key ? bl_safetensors_metadata(r->plugin_file, key) : NULL;
     size_t length = hex ? strlen(hex) : 1;
 
     if (length % 2 != 0)
@@ -182,25 +207,37 @@ static int read_plugin(struct bl_checkpoint_reader *r, const char *key, struct b
     return 0;
 bad:
     return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/%s: the state of %.200s is missing or no hex",
-                        r->path, bl_checkpoint_files[BL_FILE_PLUGINS], key ? key : "(no name)");
+                        r->path, bl_checkpoint_plugins, key ? key : "(no name)");
+}
+
+static int open_file(struct bl_checkpoint_reader *r, const json_t *root, const char *name,
+                     struct bl_safetensors **out, struct bl_error *err)
+{
+    char *path;
+    int opened;
+
+    if (check_file(r, root, name, err) != 0)
+        return -1;
+    path = bl_format("%s/%s", r->path, name);
+    opened = path ? bl_safetensors_open(path, out, err)
+                  : bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
+    free(path);
+    return opened;
 }
 
 static int read_files(struct bl_checkpoint_reader *r, const json_t *root, struct bl_error *err)
 {
     const json_t *keys = json_object_get(root, "plugins");
+    char name[BL_SHARD_NAME];
 
-    for (int f = 0; f < BL_FILE_COUNT; f++) {
-        char *path;
-        int opened;
-        if (check_file(r, root, f, err) != 0)
+    if (open_file(r, root, bl_checkpoint_model, &r->model, err) != 0)
+        return -1;
+    for (uint32_t s = 0; s < r->shards; s++)
+        if (check_file(r, root, bl_checkpoint_shard_name(s, r->shards, name), err) != 0)
             return -1;
-        path = bl_format("%s/%s", r->path, bl_checkpoint_files[f]);
-        opened = path ? bl_safetensors_open(path, &r->files[f], err)
-                      : bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
-        free(path);
-        if (opened != 0)
-            return -1;
-    }
+    if (bl_merged_open(r->path, r->shards, &r->optimizer, err) != 0 ||
+        open_file(r, root, bl_checkpoint_plugins, &r->plugin_file, err) != 0)
+        return -1;
     if (!json_is_array(keys))
         return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: no list \"plugins\"", r->path);
     r->plugins = calloc(json_array_size(keys) + 1, sizeof(*r->plugins));
@@ -213,7 +250,7 @@ static int read_files(struct bl_checkpoint_reader *r, const json_t *root, struct
 }
 
 /* The numbers in state.json decide how a run goes on, so it has a checksum as the files do. */
-static int check_self(const struct bl_checkpoint_reader *r, json_t *root, struct bl_error *err)
+static int check_self(struct bl_checkpoint_reader *r, json_t *root, struct bl_error *err)
 {
     const char *wanted = json_string_value(json_object_get(root, "self"));
     char hex[24];
@@ -224,6 +261,7 @@ static int check_self(const struct bl_checkpoint_reader *r, json_t *root, struct
             err, BL_EXIT_CHECKPOINT,
             "%s/state.json: damaged or edited: its XXH64 is %s, \"self\" says %.32s", r->path, hex,
             wanted ? wanted : "nothing");
+    memcpy(r->self, hex, sizeof r->self);
     return 0;
 }
 
@@ -268,8 +306,11 @@ void bl_checkpoint_close(struct bl_checkpoint_reader *r)
 {
     if (!r)
         return;
-    for (int f = 0; f < BL_FILE_COUNT; f++)
-        bl_safetensors_close(r->files[f]);
+    bl_safetensors_close(r->model);
+    bl_safetensors_close(r->plugin_file);
+    bl_merged_close(r->optimizer);
+    free(r->config);
+    free(r->from);
     for (size_t i = 0; i < r->plugin_count; i++) {
         free(r->plugins[i].key);
         free(r->plugins[i].bytes);
@@ -305,37 +346,77 @@ static const char *shape_text(const struct bl_tensor *t, char *buffer)
     return buffer;
 }
 
-static int match(const struct bl_checkpoint_reader *r, int f, const struct bl_tensor *wanted,
+/* The tensors of a file or of the merged shards. */
+struct stored {
+    const struct bl_safetensors *file;
+    const struct bl_merged *merged; /* where file is NULL */
+    const char *name;
+};
+
+static size_t stored_count(const struct stored *s)
+{
+    return s->file ? bl_safetensors_count(s->file) : bl_merged_count(s->merged);
+}
+
+static const struct bl_tensor *stored_tensor(const struct stored *s, size_t i)
+{
+    return s->file ? bl_safetensors_tensor(s->file, i) : bl_merged_tensor(s->merged, i);
+}
+
+static const struct bl_tensor *stored_find(const struct stored *s, const char *name)
+{
+    return s->file ? bl_safetensors_find(s->file, name) : bl_merged_find(s->merged, name);
+}
+
+/* The whole tensor that is wanted, of which `slice` is a part. */
+static struct bl_tensor whole_of(const struct bl_tensor *wanted,
+                                 const struct bl_checkpoint_slice *slice)
+{
+    struct bl_tensor t = *wanted;
+
+    if (!slice)
+        return t;
+    t.ndim = slice->ndim;
+    t.count = 1;
+    for (uint32_t d = 0; d < t.ndim; d++) {
+        t.dims[d] = slice->dims[d];
+        t.count *= slice->dims[d];
+    }
+    return t;
+}
+
+static int match(const struct bl_checkpoint_reader *r, const struct stored *s,
+                 const struct bl_tensor *wanted, const struct bl_checkpoint_slice *slices,
                  size_t count, struct bl_error *err)
 {
-    const struct bl_safetensors *s = r->files[f];
-    const char *file = bl_checkpoint_files[f];
     char a[100], b[100];
 
     for (size_t i = 0; i < count; i++) {
-        const struct bl_tensor *w = &wanted[i], *t = bl_safetensors_find(s, w->name);
+        const struct bl_tensor w = whole_of(&wanted[i], slices ? &slices[i] : NULL);
+        const struct bl_tensor *t = stored_find(s, w.name);
         int same;
         if (!t)
             return bl_error_set(err, BL_EXIT_CHECKPOINT,
                                 "%s/%s: no tensor %s, which this model has; the configuration "
                                 "differs from the one that was saved",
-                                r->path, file, w->name);
-        same = t->ndim == w->ndim && t->count == w->count;
-        for (uint32_t d = 0; same && d < w->ndim; d++)
-            same = t->dims[d] == w->dims[d];
+                                r->path, s->name, w.name);
+        same = t->ndim == w.ndim && t->count == w.count;
+        for (uint32_t d = 0; same && d < w.ndim; d++)
+            same = t->dims[d] == w.dims[d];
         if (!same)
             return bl_error_set(err, BL_EXIT_CHECKPOINT,
-                                "%s/%s: tensor %s is %s, this model needs %s", r->path, file,
-                                w->name, shape_text(t, a), shape_text(w, b));
-        if (t->dtype != w->dtype)
+                                "%s/%s: tensor %s is %s, this model needs %s", r->path, s->name,
+                                w.name, shape_text(t, a), shape_text(&w, b));
+        if (t->dtype != w.dtype)
             return bl_error_set(err, BL_EXIT_CHECKPOINT,
                                 "%s/%s: tensor %s is stored as %s, this run keeps it as %s",
-                                r->path, file, w->name, dtype_name(t->dtype), dtype_name(w->dtype));
+                                r->path, s->name, w.name, dtype_name(t->dtype),
+                                dtype_name(w.dtype));
     }
-    if (bl_safetensors_count(s) == count)
+    if (stored_count(s) == count)
         return 0;
-    for (size_t i = 0; i < bl_safetensors_count(s); i++) {
-        const struct bl_tensor *t = bl_safetensors_tensor(s, i);
+    for (size_t i = 0; i < stored_count(s); i++) {
+        const struct bl_tensor *t = stored_tensor(s, i);
         size_t k = 0;
         while (k < count && strcmp(wanted[k].name, t->name) != 0)
             k++;
@@ -343,33 +424,57 @@ static int match(const struct bl_checkpoint_reader *r, int f, const struct bl_te
             return bl_error_set(err, BL_EXIT_CHECKPOINT,
                                 "%s/%s: tensor %s, which this model does not have; the "
                                 "configuration differs from the one that was saved",
-                                r->path, file, t->name);
+                                r->path, s->name, t->name);
     }
-    return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/%s: %zu tensors, %zu asked for", r->path, file,
-                        bl_safetensors_count(s), count);
+    return bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/%s: %zu tensors, %zu asked for", r->path,
+                        s->name, stored_count(s), count);
 }
 
-static void copy(const struct bl_safetensors *s, const struct bl_tensor *to, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint64_t bytes = to[i].dtype == BL_FP64 ? 8 : to[i].dtype == BL_BF16 ? 2 : 4;
-        if (to[i].count > 0)
-            memcpy(to[i].data, bl_safetensors_find(s, to[i].name)->data, to[i].count * bytes);
-    }
-}
-
-int bl_checkpoint_read(const struct bl_checkpoint_reader *r, const struct bl_tensor *weights,
-                       size_t weight_count, const struct bl_tensor *states, size_t state_count,
+int bl_checkpoint_fits(const struct bl_checkpoint_reader *r, const struct bl_checkpoint_tensors *to,
                        struct bl_error *err)
 {
-    if ((weights && match(r, BL_FILE_MODEL, weights, weight_count, err) != 0) ||
-        (states && match(r, BL_FILE_OPTIMIZER, states, state_count, err) != 0))
+    const struct stored model = {r->model, NULL, bl_checkpoint_model};
+    const struct stored optimizer = {NULL, r->optimizer, "optimizer"};
+
+    if ((to->weights && match(r, &model, to->weights, NULL, to->weight_count, err) != 0) ||
+        (to->states && match(r, &optimizer, to->states, to->slices, to->state_count, err) != 0))
         return -1;
-    if (weights)
-        copy(r->files[BL_FILE_MODEL], weights, weight_count);
-    if (states)
-        copy(r->files[BL_FILE_OPTIMIZER], states, state_count);
     return 0;
+}
+
+int bl_checkpoint_read(const struct bl_checkpoint_reader *r, const struct bl_checkpoint_tensors *to,
+                       struct bl_error *err)
+{
+    if (bl_checkpoint_fits(r, to, err) != 0)
+        return -1;
+    for (size_t i = 0; i < to->weight_count; i++) {
+        const struct bl_tensor *w = &to->weights[i];
+        uint64_t bytes = w->dtype == BL_FP64 ? 8 : w->dtype == BL_BF16 ? 2 : 4;
+        if (w->count > 0)
+            memcpy(w->data, bl_safetensors_find(r->model, w->name)->data, w->count * bytes);
+    }
+    for (size_t i = 0; i < to->state_count; i++) {
+        const struct bl_tensor *w = &to->states[i];
+        uint64_t begin = to->slices ? to->slices[i].begin : 0;
+        bl_merged_read(r->optimizer, bl_merged_find(r->optimizer, w->name), begin, begin + w->count,
+                       w->data);
+    }
+    return 0;
+}
+
+const char *bl_checkpoint_config(const struct bl_checkpoint_reader *r)
+{
+    return r->config;
+}
+
+const char *bl_checkpoint_from(const struct bl_checkpoint_reader *r)
+{
+    return r->from;
+}
+
+const char *bl_checkpoint_self(const struct bl_checkpoint_reader *r)
+{
+    return r->self;
 }
 
 const void *bl_checkpoint_plugin(const struct bl_checkpoint_reader *r, const char *key,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <jansson.h>
+#include <xxhash.h>
 
 #include "base/random.h"
 #include "base/strings.h"
@@ -34,12 +35,22 @@ static int dtype_row(uint32_t dtype)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static int write_all(int fd, const void *bytes, uint64_t n)
+enum { CHUNK = 1 << 18, AHEAD = 8 << 20 };
+
+struct output {
+    int fd;
+    XXH64_state_t *sum;
+    uint64_t written, begun; /* of `written`, what the disk was told of */
+};
+
+/* Chunks stay in the cache between the hash and the copy into the kernel. The disk begins early:
+ * else it would idle until the fsync. */
+static int write_all(struct output *o, const void *bytes, uint64_t n)
 {
     const char *from = bytes;
 
     while (n > 0) {
-        ssize_t wrote = write(fd, from, n < (1u << 30) ? n : 1u << 30);
+        ssize_t wrote = write(o->fd, from, n < CHUNK ? n : CHUNK);
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0) {
@@ -47,30 +58,17 @@ static int write_all(int fd, const void *bytes, uint64_t n)
                 errno = ENOSPC;
             return -1;
         }
+        XXH64_update(o->sum, from, (size_t)wrote);
         from += wrote;
         n -= (uint64_t)wrote;
+        o->written += (uint64_t)wrote;
+        if (o->written - o->begun >= AHEAD) { /* advice: what fails, the fsync finds out */
+            (void)sync_file_range(o->fd, (off_t)o->begun, (off_t)(o->written - o->begun),
+                                  SYNC_FILE_RANGE_WRITE);
+            o->begun = o->written;
+        }
     }
     return 0;
-}
-
-/* Makes a rename in the folder of `path` durable. */
-static int sync_folder(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    int fd, answer;
-
-    if (!folder)
-        return -1;
-    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(folder);
-    if (fd < 0)
-        return -1;
-    answer = fsync(fd);
-    if (answer != 0 && (errno == EINVAL || errno == ENOTSUP)) /* some network file systems */
-        answer = 0;
-    close(fd);
-    return answer;
 }
 
 static int add_metadata(json_t *root, const char *const *metadata)
@@ -162,55 +160,47 @@ done:
 }
 
 int bl_safetensors_write(const char *path, const struct bl_tensor *tensors, size_t count,
-                         const char *const *metadata, struct bl_error *err)
+                         const char *const *metadata, uint64_t *checksum, struct bl_error *err)
 {
-    char *temporary = bl_format("%s.tmp", path), *header = NULL;
+    struct output o = {.fd = -1, .sum = XXH64_createState()};
     unsigned char prefix[8];
     size_t length = 0;
-    int fd = -1, created = 0, answer = -1;
+    char *header = make_header(path, tensors, count, metadata, &length, err);
+    int answer = -1;
 
-    if (!temporary)
-        return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
-    header = make_header(path, tensors, count, metadata, &length, err);
     if (!header)
         goto done;
-    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", temporary, strerror(errno));
+    if (!o.sum) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", path);
         goto done;
     }
-    created = 1;
+    XXH64_reset(o.sum, 0);
+    o.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (o.fd < 0) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", path, strerror(errno));
+        goto done;
+    }
     for (int i = 0; i < 8; i++)
         prefix[i] = (unsigned char)((uint64_t)length >> (8 * i));
-    if (write_all(fd, prefix, 8) != 0 || write_all(fd, header, length) != 0)
-        goto failed;
-    for (size_t i = 0; i < count; i++)
-        if (write_all(fd, tensors[i].data,
-                      tensors[i].count * dtypes[dtype_row(tensors[i].dtype)].bytes) != 0)
-            goto failed;
-    if (fsync(fd) != 0)
-        goto failed;
-    answer = close(fd);
-    fd = -1;
-    if (answer != 0 || rename(temporary, path) != 0) {
-        answer = -1;
-        goto failed;
+    answer = write_all(&o, prefix, 8) != 0 || write_all(&o, header, length) != 0 ? -1 : 0;
+    for (size_t i = 0; i < count && answer == 0; i++)
+        answer = write_all(&o, tensors[i].data,
+                           tensors[i].count * dtypes[dtype_row(tensors[i].dtype)].bytes);
+    if (answer == 0)
+        answer = fsync(o.fd);
+    if (answer != 0) {
+        bl_error_set(err, BL_EXIT_FAILED, "%s: not written: %s", path, strerror(errno));
+        close(o.fd);
+    } else if (close(o.fd) != 0) {
+        answer = bl_error_set(err, BL_EXIT_FAILED, "%s: not written: %s", path, strerror(errno));
     }
-    created = 0;
-    if (sync_folder(path) != 0) {
-        answer = -1;
-        goto failed;
-    }
-    goto done;
-failed:
-    bl_error_set(err, BL_EXIT_FAILED, "%s: not written: %s", path, strerror(errno));
+    if (answer != 0)
+        unlink(path);
+    else
+        *checksum = XXH64_digest(o.sum);
 done:
-    if (fd >= 0)
-        close(fd);
-    if (created)
-        unlink(temporary);
+    XXH64_freeState(o.sum);
     free(header);
-    free(temporary);
     return answer;
 }
 

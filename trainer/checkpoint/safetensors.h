@@ -8,9 +8,11 @@
 
 struct bl_safetensors; /* an open file, read through mmap */
 
-/* Writes to path + ".tmp", fsync, rename. metadata: NULL-terminated key, value, key, value ... */
+/* The file is on disk when this returns, its name once the caller syncs the folder; after an error
+ * it is removed. metadata: NULL-terminated key, value, key, value ... *checksum: XXH64 (seed 0) of
+ * the file. */
 int bl_safetensors_write(const char *path, const struct bl_tensor *tensors, size_t count,
-                         const char *const *metadata, struct bl_error *err);
+                         const char *const *metadata, uint64_t *checksum, struct bl_error *err);
 /* Validates everything: header length, JSON, dtypes, shapes, offsets inside the file, no overlap,
  * no hole. Code BL_EXIT_CHECKPOINT. */
 int bl_safetensors_open(const char *path, struct bl_safetensors **out, struct bl_error *err);

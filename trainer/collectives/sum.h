@@ -11,12 +11,12 @@
  *     g   = sum( a / (W / f) )        predivide
  *
  * wire() and sum() round to the format of the dial: fp32, bf16, fp16; nearest even, or sum()
- * stochastically: a function of (seed, step, element, rank). Arithmetic is fp32.
+ * stochastically: a function of (seed, step, element, step of the program). Arithmetic is fp32.
  *
  * The bits depend on W and the buffers' orders, not on P, threads, or `keep`.
  *
  * One process: contributions come one at a time and are added to the partial sums at once. Where an
- * order visits a rank twice (a ring does, all ranks but one), its contribution is kept from the
+ * order visits a rank again (a ring does, all ranks but one), its contribution is kept from the
  * first visit if `keep` bytes allow for all of them, else computed again. Memory: depth (order.h)
  * arrays, whatever W. Several processes: each keeps its W/P contributions. */
 #ifndef BL_COLLECTIVES_SUM_H
@@ -38,6 +38,12 @@ struct bl_sum_buffer {
     uint32_t group; /* statistics are kept per group, < BL_GROUP_COUNT */
 };
 
+/* Elements [begin, end) are of `group`: for buffers that hold tensors of several. */
+struct bl_sum_range {
+    uint64_t begin, end;
+    uint32_t group;
+};
+
 /* The gradient of one rank, valid until the next call. `part` is a second array, summed in the same
  * orders as elements [part_begin, part_begin + part_count) of the first; NULL in steps without. */
 struct bl_sum_contribution {
@@ -53,6 +59,8 @@ struct bl_sum_setup {
     const struct bl_cluster_options *cluster; /* outlives the sum */
     const struct bl_sum_buffer *buffers;      /* copied */
     size_t buffer_count;
+    const struct bl_sum_range *ranges; /* copied; ascending; none: each buffer is of its group */
+    size_t range_count;
     uint64_t elements; /* of the array */
     uint64_t part_begin, part_count;
     struct bl_world *world; /* NULL: one process plays all */
@@ -70,8 +78,9 @@ struct bl_sum;
  * that P does not divide. Allocates everything. */
 int bl_sum_make(const struct bl_sum_setup *setup, struct bl_sum **out, struct bl_error *err);
 void bl_sum_free(struct bl_sum *s);
-/* What bl_sum_make would allocate. */
-uint64_t bl_sum_bytes(const struct bl_sum_setup *setup);
+/* What bl_sum_make would allocate, refuse and (text may be NULL) bl_sum_text say of it. */
+int bl_sum_describe(const struct bl_sum_setup *setup, uint64_t *bytes, struct bl_text *text,
+                    struct bl_error *err);
 
 struct bl_sum_run {
     uint64_t step; /* of stochastic rounding */
@@ -87,9 +96,9 @@ int bl_sum_run(struct bl_sum *s, const struct bl_sum_run *run, struct bl_error *
 /* Everybody's shard of an array (elements) to everybody. */
 int bl_sum_gather(struct bl_sum *s, float *array, struct bl_error *err);
 
-/* Of the last measured run. g: mean of the g_r in fp64; out: the result.
- *     error = ||out - g|| / ||g||      bias = <out - g, g> / <g, g>
- *     lost  = share of non-zero addends that left a partial sum unchanged; NaN over processes */
+/* Of the last measured run; the first one allocates 8 bytes an element for it. g: mean of the g_r
+ * in fp64; out: the result. error = ||out - g|| / ||g||      bias = <out - g, g> / <g, g> lost  =
+ * share of non-zero addends that left a partial sum unchanged; NaN over processes */
 struct bl_sum_statistics {
     double error, bias, lost;
     double squares; /* ||g||^2: 0 = no such elements, the others are NaN */
@@ -101,6 +110,7 @@ void bl_sum_measured(const struct bl_sum *s, uint32_t group, struct bl_sum_stati
 void bl_sum_text(const struct bl_sum *s, struct bl_text *out);
 /* Bytes this process sends in one run, 0 for one process; passes over ranks of one run. */
 uint64_t bl_sum_wire_bytes(const struct bl_sum *s);
-double bl_sum_visits(const struct bl_sum *s); /* contributions computed per step / W, in [1, 2] */
+/* Contributions computed per step / W: 1 with enough `keep`, else 1, of a ring 2, of hybrid 4. */
+double bl_sum_visits(const struct bl_sum *s);
 
 #endif

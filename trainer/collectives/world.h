@@ -26,11 +26,13 @@ struct bl_world;
 int bl_world_make(double timeout, struct bl_world **out, struct bl_error *err);
 /* Ends the connections; leaves others alone. NULL is fine. */
 void bl_world_free(struct bl_world *w);
+/* From here on; every process passes the same. */
+void bl_world_set_timeout(struct bl_world *w, double seconds);
 
 uint32_t bl_world_process(const struct bl_world *w); /* 0 ... processes - 1 */
 uint32_t bl_world_processes(const struct bl_world *w);
 const char *bl_world_method(const struct bl_world *w);    /* "pmi2", "environment", "alone" */
-const char *bl_world_transport(const struct bl_world *w); /* "UCX 1.13.1 tcp,sysv"; "" alone */
+const char *bl_world_transport(const struct bl_world *w); /* "UCX 1.13.1 tcp"; "" alone */
 const char *bl_world_host(const struct bl_world *w, uint32_t process);
 uint32_t bl_world_node(const struct bl_world *w,
                        uint32_t process); /* by first appearance of host */
@@ -38,7 +40,7 @@ uint32_t bl_world_local(const struct bl_world *w, uint32_t process); /* index am
 
 /* ---- messages: matched by (peer, tag), in order of their start where both are equal. Buffers stay
  * the caller's and untouched until the wait. Exactly `bytes` must arrive, else BL_EXIT_PEER.
- * Sending to oneself is allowed. */
+ * Sending to oneself is allowed. Tags are below 2^40. */
 struct bl_message;
 int bl_world_send(struct bl_world *w, uint32_t to, uint64_t tag, const void *data, size_t bytes,
                   struct bl_message **out, struct bl_error *err);
@@ -60,12 +62,14 @@ int bl_world_gather(struct bl_world *w, const void *mine, size_t bytes, void *al
  * begin: (processes + 1) byte offsets, not decreasing. A ring: bytes cross each link once. */
 int bl_world_gather_parts(struct bl_world *w, void *data, const uint64_t *begin,
                           struct bl_error *err);
-/* 0 when every process passes 0. Otherwise -1 everywhere with the error of the lowest process that
- * failed; the others' text is prefixed by "process 3 (n2): ". `mine`: 0 or -1, its text in err. */
+/* 0 when every process passes 0. Otherwise -1 everywhere with the code of the lowest process that
+ * failed; process 0 has its text, prefixed by "process 3 (n2): " when it is another's, and the
+ * others an empty one, so that one process reports. `mine`: 0 or -1, its text in err. */
 int bl_world_agree(struct bl_world *w, int mine, struct bl_error *err);
 
 /* Tells all others, as far as they can be reached, that this process ends with `cause`: they fail
- * with BL_EXIT_PEER "process 3 (n2): <cause>". Never blocks for longer than a second. */
+ * with BL_EXIT_PEER "process 3 (n2): <cause>". Nothing to tell when they just agreed on a failure.
+ * Never blocks for longer than a second. */
 void bl_world_abort(struct bl_world *w, const char *cause);
 
 /* Bytes sent so far to other processes, and seconds spent in waits. */

@@ -9,12 +9,14 @@
 #include "config/node.h"
 #include "config/options.h"
 
+enum bl_save_mode { BL_SAVE_ASYNC, BL_SAVE_SYNC };
+
 struct bl_run_options {
     const char *name, *dir;
     int64_t seed, steps, eval_every, eval_tokens, checkpoint_every, keep, threads;
     int64_t keep_every;       /* checkpoints of these steps are never removed; 0 = none */
     int64_t ring, ring_every; /* recent states for replay: how many, every how many steps */
-    int32_t save;             /* CHOICE async|sync */
+    int32_t save;             /* enum bl_save_mode */
     int32_t backend;          /* CHOICE auto|cpu|cuda */
 };
 

@@ -105,7 +105,9 @@ static void dump_dial(const struct dump *d, const struct bl_dial_info *dial, uin
     const struct bl_option *row = bl_schema[BL_SCHEMA_PRECISION].table;
     while (strcmp(row->key, dial->key) != 0)
         row++;
-    uint32_t word = dial->is_dtype ? value == BL_BF16 : value;
+    uint32_t word = value;
+    if (dial->is_dtype) /* "fp32|bf16|fp16", as far as the dial has them */
+        word = value == BL_BF16 ? 1 : value == BL_FP16 ? 2 : 0;
     const char *w = row->range;
     for (; word > 0 && strchr(w, '|'); word--)
         w = strchr(w, '|') + 1;
@@ -228,7 +230,10 @@ int bl_config_dump(const struct bl_config *c, bl_instance_dump_f *instance_dump,
     dump_optimizer(&d);
     dump_group(&d, BL_SCHEMA_SCHEDULE, &schedule, &c->schedule_plugin);
     dump_precision(&d);
-    dump_group(&d, BL_SCHEMA_CLUSTER, &cluster, NULL);
+    open_group(&d, bl_schema[BL_SCHEMA_CLUSTER].name);
+    dump_values(&d, BL_SCHEMA_CLUSTER, &cluster);
+    bl_ring_order_dump(&cluster, out);
+    close_group(&d);
     for (size_t i = 0; i < sizeof bl_lists / sizeof bl_lists[0]; i++)
         dump_list(&d, &bl_lists[i]);
     dump_alarms(&d);

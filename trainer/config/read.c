@@ -300,12 +300,18 @@ static int read_cluster(struct bl_config *c, uint32_t processes, struct bl_error
         return -1;
     c->cluster = *(const struct bl_cluster_options *)o->values;
     c->ranks = c->cluster.emulate > 0 ? (uint32_t)c->cluster.emulate : processes;
-    if (c->ranks % processes != 0)
+    if (c->ranks % processes != 0) {
+        uint32_t less = processes < c->ranks ? processes : c->ranks, more = less;
+        while (c->ranks % less != 0)
+            less--;
+        while (c->ranks % more != 0)
+            more++;
         return bl_schema_refuse(group, "emulate", "cluster", err,
-                                "%u ranks cannot be spread over %u processes; start a number that "
-                                "divides %u, or leave cluster.emulate out",
-                                c->ranks, processes, c->ranks);
-    return 0;
+                                "%u ranks cannot be spread over %u processes; start %u or %u, or "
+                                "another number that divides %u, or leave cluster.emulate out",
+                                c->ranks, processes, less, more, c->ranks);
+    }
+    return bl_config_ring_order(c, group, err);
 }
 
 int bl_config_read(const char *path, int overrides, char *const *override, uint32_t processes,

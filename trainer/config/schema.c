@@ -260,6 +260,8 @@ static const struct bl_option alarm_table[] = {
     END,
 };
 
+static const char *const cluster_also[] = {"ring_order", NULL};
+
 static const char *const root_also[] = {
     "run",     "model",        "data",   "batch",    "optimizer", "schedule", "precision",
     "cluster", "regularizers", "guards", "monitors", "sinks",     "alarms",   NULL,
@@ -285,7 +287,8 @@ const struct bl_schema bl_schema[BL_SCHEMA_COUNT] = {
                                   NULL},
     [BL_SCHEMA_PRECISION_HEAD] = {"precision.head", head_table, sizeof(struct bl_precision_keys),
                                   NULL},
-    [BL_SCHEMA_CLUSTER] = {"cluster", cluster_table, sizeof(struct bl_cluster_options), NULL},
+    [BL_SCHEMA_CLUSTER] = {"cluster", cluster_table, sizeof(struct bl_cluster_options),
+                           cluster_also},
     [BL_SCHEMA_LIST] = {"regularizers, guards, sinks", list_table, sizeof(struct bl_list_keys),
                         NULL},
     [BL_SCHEMA_MONITOR] = {"monitors", monitor_table, sizeof(struct bl_list_keys), NULL},

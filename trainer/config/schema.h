@@ -2,6 +2,7 @@
 #ifndef BL_CONFIG_SCHEMA_H
 #define BL_CONFIG_SCHEMA_H
 
+#include "base/strings.h"
 #include "config/config.h"
 
 /* Groups whose struct in config.h does not hold all of their host keys. */
@@ -106,6 +107,9 @@ int bl_config_batch(struct bl_config *c, struct bl_error *err);
 int bl_config_dials(struct bl_config *c, const struct bl_node *group, struct bl_error *err);
 int bl_config_lists(struct bl_config *c, struct bl_error *err);
 int bl_config_alarms(struct bl_config *c, struct bl_error *err);
+/* cluster.ring_order; after the number of ranks is known. */
+int bl_config_ring_order(struct bl_config *c, const struct bl_node *group, struct bl_error *err);
+void bl_ring_order_dump(const struct bl_cluster_options *c, struct bl_text *out);
 int bl_instance_fill(struct bl_config *c, struct bl_instance *i, uint32_t kind, const char *plugin,
                      const char *name, const struct bl_node *node, enum bl_schema_value s,
                      const char *what, struct bl_error *err);

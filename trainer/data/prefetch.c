@@ -57,7 +57,8 @@ static int read_batch(struct bl_prefetch *p, uint64_t step, struct bl_batch *b,
     const struct bl_batches *f = &p->from;
     b->valid = 0;
     for (uint64_t i = 0; i < f->sequences && !stopping(p); i++) {
-        uint64_t index = bl_sample_index(f->seed, f->available, (step - 1) * f->sequences + i);
+        uint64_t sample = f->origin + (step - 1) * f->sequences + i;
+        uint64_t index = bl_sample_index(f->seed, f->available, sample);
         int32_t *targets = b->targets + i * f->context;
         if (bl_sequence_read(f->source, index, f->vocab, b->tokens + i * f->context, targets, err) <
             0)

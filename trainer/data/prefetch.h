@@ -4,12 +4,13 @@
 
 #include "plugin/host.h"
 
-/* What the batches are made of. The batch of step s (1-based) is the samples (s - 1) sequences ...
- * s sequences - 1 of the run; sample -> sequence of the source: bl_sample_index. */
+/* What the batches are made of. The batch of step s (1-based) begins with sample
+ * origin + (s - 1) sequences of the run; sample -> sequence of the source: bl_sample_index. */
 struct bl_batches {
     struct bl_plugin_instance *source; /* open; its `read` is thread-safe */
     uint64_t seed, context, vocab;
     uint64_t sequences; /* a step, over all ranks */
+    uint64_t origin;    /* modulo 2^64: a run that forked may have had another batch before */
     uint64_t available; /* training sees the first so many sequences of the source */
 };
 

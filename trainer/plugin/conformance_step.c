@@ -447,7 +447,8 @@ static enum bl_outcome check_needs(struct bl_trial *t)
     if (i->ops.monitor.needs == NULL)
         return bl_trial_skip(t, "it has no needs");
     uint32_t needs = i->ops.monitor.needs(i->self);
-    uint32_t known = BL_MONITOR_PZ | BL_MONITOR_UPDATES | BL_MONITOR_CE_GRADIENT;
+    uint32_t known =
+        BL_MONITOR_PZ | BL_MONITOR_UPDATES | BL_MONITOR_CE_GRADIENT | BL_MONITOR_REDUCTION;
     BL_EXPECT(t, (needs & ~known) == 0, "it needs 0x%x, and the known bits are 0x%x",
               (unsigned)needs, (unsigned)known);
     return BL_CHECK_OK;

@@ -212,6 +212,19 @@ static double host_update_squares(const struct bl_host *host, uint64_t index)
     return s->update_squares != NULL ? s->update_squares(s->context, index) : NAN;
 }
 
+static int32_t host_reduction(const struct bl_host *host, uint32_t group, struct bl_reduction *out)
+{
+    const struct bl_services *s = owner(host)->services;
+    struct bl_reduction full = {.size = sizeof full, .error = NAN, .bias = NAN, .lost_share = NAN};
+    uint32_t size = out != NULL ? out->size : 0;
+    if (s->reduction == NULL || size < sizeof size || group > BL_GROUP_COUNT ||
+        s->reduction(s->context, group, &full) != 0)
+        return -1;
+    memcpy(out, &full, size < sizeof full ? size : sizeof full);
+    out->size = size;
+    return 0;
+}
+
 static const struct bl_host host_table = {
     .size = sizeof(struct bl_host),
     .log = host_log,
@@ -228,6 +241,7 @@ static const struct bl_host host_table = {
     .tensor = host_tensor,
     .find = host_find,
     .update_squares = host_update_squares,
+    .reduction = host_reduction,
 };
 
 /* ---- instances --------------------------------------------------------------------------------*/

@@ -25,6 +25,7 @@ struct bl_services {
     uint64_t (*tensor_count)(void *context);
     int (*tensor)(void *context, uint64_t index, uint32_t which, struct bl_tensor *out);
     double (*update_squares)(void *context, uint64_t index);
+    int (*reduction)(void *context, uint32_t group, struct bl_reduction *out);
     uint32_t device, rank, ranks;
     const struct bl_run_info *info; /* seed also drives host->random */
     /* Both or none; NULL: bl_alloc and bl_free. */

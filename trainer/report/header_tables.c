@@ -33,10 +33,13 @@ static void add_world(struct bl_document *d, const json_t *world)
 {
     char text[4 * TEXT];
     double ranks = get(world, "ranks"), processes = get(world, "processes");
-    snprintf(text, sizeof text, "%.0f %s%s on %.0f %s, micro-batches of up to %.0f sequences",
-             ranks, ranks == 1 ? "rank" : "ranks",
+    double nodes = get(world, "nodes");
+    snprintf(text, sizeof text,
+             "%.0f %s%s on %.0f %s of %.0f %s, micro-batches of up to %.0f sequences", ranks,
+             ranks == 1 ? "rank" : "ranks",
              json_number_value(json_object_get(world, "emulated")) != 0 ? ", emulated," : "",
-             processes, processes == 1 ? "process" : "processes", get(world, "micro"));
+             processes, processes == 1 ? "process" : "processes", nodes > 0 ? nodes : 1,
+             nodes > 1 ? "nodes" : "node", get(world, "micro"));
     add_pair(d, "world", text);
 }
 
@@ -59,11 +62,13 @@ static void add_facts(struct bl_document *d, const struct bl_input *in)
                  {"tokens_per_update", "tokens per update", 1},
                  {"flops_per_token", "FLOPs per token", 1},
                  {"flops_formula", "FLOPs formula", 0},
+                 {"reduction_rules", "order of that sum", 0},
                  {"warmup_convention", "warmup convention", 0},
                  {"source_entropy", "entropy of the source", 0}};
     static const char *const head[] = {"", ""};
     const char *key;
     json_t *value;
+    const json_t *world = json_object_get(in->header, "world");
     bl_document_heading(d, "What ran");
     bl_document_table(d, "ll", head);
     json_object_foreach(in->header, key, value)
@@ -80,6 +85,11 @@ static void add_facts(struct bl_document *d, const struct bl_input *in)
             continue;
         if (strcmp(key, "world") == 0 && json_is_object(value)) {
             add_world(d, value);
+        } else if (strcmp(key, "reduction") == 0 && json_is_array(value)) {
+            for (size_t i = 0; i < json_array_size(value) && get(world, "ranks") > 1; i++)
+                add_pair(d, "sum over ranks", json_string_value(json_array_get(value, i)));
+        } else if (strcmp(key, "reduction_rules") == 0 && get(world, "ranks") == 1) {
+            continue; /* nothing is summed */
         } else if (count && json_is_number(value)) {
             add_count(d, words, json_number_value(value));
         } else if (!json_is_object(value) && !json_is_array(value)) {

@@ -27,12 +27,11 @@ struct bl_cpu { /* bl_backend.state */
     struct bl_pool *pool;
     char isa[16];
     struct bl_rope_table *tables; /* rope angles, made on first use */
-    void *room;                   /* address space kept for OpenBLAS until the first product */
-    uint64_t room_bytes;
 };
 
 /* pool.c: fixed threads, tasks handed out by one atomic counter, a call returns when all are done.
  * Not reentrant: body must not start another parallel loop (a nested call runs in the caller). */
+unsigned bl_pool_wanted(unsigned threads); /* 0: one for each processor */
 int bl_pool_make(unsigned threads, struct bl_pool **out, struct bl_error *err);
 void bl_pool_free(struct bl_pool *p);
 unsigned bl_pool_threads(const struct bl_pool *p);
@@ -55,11 +54,8 @@ void bl_cpu_gemm(char trans_a, char trans_b, uint64_t m, uint64_t n, uint64_t k,
                  uint64_t ldc);
 /* "OpenBLAS 0.3.21 (Zen)", written to buffer (of at least 64 bytes). */
 const char *bl_cpu_gemm_name(char *buffer);
-int bl_cpu_gemm_check(struct bl_error *err); /* compares with a plain product */
-/* Keeps room in the address space for what OpenBLAS will take for each of the pool's threads, so
- * that no array that is allocated later leaves too little; the first linear layer gives it back. */
-int bl_cpu_gemm_keep_room(struct bl_cpu *cpu, struct bl_error *err);
-void bl_cpu_gemm_give_room(struct bl_cpu *cpu);
+/* Takes what the library needs for so many threads; compares it with a plain product. */
+int bl_cpu_gemm_check(unsigned threads, struct bl_error *err);
 
 static inline struct bl_pool *bl_cpu_pool(const struct bl_backend *b)
 {

@@ -141,6 +141,12 @@ double BL_CPU(dot)(struct bl_backend *b, uint64_t n, const float *x, const float
     return sum;
 }
 
+void BL_CPU(block_squares)(struct bl_backend *b, uint64_t n, const float *x, double *sums)
+{
+    struct sum_task t = {n, x, x, sums};
+    bl_pool_run(bl_cpu_pool(b), tasks(n), sum_blocks, &t);
+}
+
 double BL_CPU(sum_squares)(struct bl_backend *b, uint64_t n, const float *x)
 {
     return BL_CPU(dot)(b, n, x, x);

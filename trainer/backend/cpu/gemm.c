@@ -82,48 +82,48 @@ static double compare(const struct shape *s, float *work)
     return most;
 }
 
-/* OpenBLAS takes a buffer of 128 MiB for each thread that computes when it first needs it, and
- * tries for ever when it gets none: too small a limit on address space (ulimit -v) has to be seen
- * before the first call. */
+/* OpenBLAS takes a buffer of 128 MiB for each thread that computes, when more compute at once than
+ * ever before, and tries for ever when it gets none. With too small a limit on address space
+ * (ulimit -v) that would be a hang in some later step. So they are taken here, while the limit can
+ * be looked at; OpenBLAS keeps what it gets back. */
 static const uint64_t buffer_bytes = (uint64_t)136 << 20;
+/* Asked for some 700, OpenBLAS 0.3.21 ends the process: with that many threads it does so only when
+ * they really compute at the same time. */
+static const unsigned most_buffers = 256;
 
-static void *map_room(uint64_t bytes)
+/* Every OpenBLAS has them, no header of it does. */
+extern void *blas_memory_alloc(int position) __attribute__((weak));
+extern void blas_memory_free(void *buffer) __attribute__((weak));
+
+static int take_buffers(unsigned threads, struct bl_error *err)
 {
-    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return room == MAP_FAILED ? NULL : room;
+    uint64_t bytes = threads * buffer_bytes;
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+         **taken;
+    unsigned n = 0;
+
+    if (room == MAP_FAILED)
+        return bl_error_set(err, BL_EXIT_FAILED,
+                            "no address space for the working memory of OpenBLAS, 128 MiB for each "
+                            "of %u thread%s; raise the limit (ulimit -v) or lower run.threads",
+                            threads, threads == 1 ? "" : "s");
+    munmap(room, bytes);
+    if (!blas_memory_alloc || !blas_memory_free)
+        return 0;
+    threads = threads < most_buffers ? threads : most_buffers;
+    taken = bl_alloc(threads, sizeof *taken);
+    if (!taken)
+        return bl_error_set(err, BL_EXIT_FAILED, "no memory for the CPU backend");
+    while (n < threads && (taken[n] = blas_memory_alloc(0)))
+        n++;
+    while (n > 0)
+        blas_memory_free(taken[--n]);
+    bl_free(taken);
+    return 0;
 }
 
-static int no_room(unsigned threads, struct bl_error *err)
+int bl_cpu_gemm_check(unsigned threads, struct bl_error *err)
 {
-    return bl_error_set(err, BL_EXIT_FAILED,
-                        "no address space for the working memory of OpenBLAS, 128 MiB for each of "
-                        "%u thread%s; raise the limit (ulimit -v) or lower run.threads",
-                        threads, threads == 1 ? "" : "s");
-}
-
-int bl_cpu_gemm_keep_room(struct bl_cpu *cpu, struct bl_error *err)
-{
-    unsigned threads = bl_pool_threads(cpu->pool);
-    if (threads < 2)
-        return 0; /* bl_cpu_gemm_check made this thread's */
-    cpu->room_bytes = (threads - 1) * buffer_bytes;
-    cpu->room = map_room(cpu->room_bytes);
-    return cpu->room != NULL ? 0 : no_room(threads, err);
-}
-
-void bl_cpu_gemm_give_room(struct bl_cpu *cpu)
-{
-    if (cpu->room != NULL)
-        munmap(cpu->room, cpu->room_bytes);
-    cpu->room = NULL;
-}
-
-int bl_cpu_gemm_check(struct bl_error *err)
-{
-    void *first = map_room(buffer_bytes);
-    if (first == NULL)
-        return no_room(1, err);
-    munmap(first, buffer_bytes);
     static const struct shape shapes[] = {
         {'N', 'T', 37, 29, 41, 1.0f, 0.0f},   {'N', 'N', 37, 29, 41, 1.0f, 1.0f},
         {'T', 'N', 37, 29, 41, 1.0f, 1.0f},   {'N', 'T', 129, 65, 300, 1.0f, 1.0f},
@@ -135,6 +135,8 @@ int bl_cpu_gemm_check(struct bl_error *err)
     float *work;
     int code = 0;
 
+    if (take_buffers(threads, err) != 0)
+        return -1;
     openblas_set_num_threads(1); /* parallelism is ours: one call per tile, from our threads */
     work = bl_alloc(room, sizeof *work);
     if (!work)

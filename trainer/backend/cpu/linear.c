@@ -59,7 +59,6 @@ void BL_CPU(linear)(struct bl_backend *b, const struct bl_linear *a)
 {
     struct forward f = {a, bl_cut_make(a->rows, a->out)};
 
-    bl_cpu_gemm_give_room(b->state);
     bl_pool_run(bl_cpu_pool(b), f.cut.count, forward_tile, &f);
 }
 

@@ -9,7 +9,6 @@ static void destroy(struct bl_backend *b)
 {
     struct bl_cpu *cpu = b->state;
 
-    bl_cpu_gemm_give_room(cpu);
     bl_pool_free(cpu->pool);
     bl_rope_free(cpu->tables);
     bl_free(cpu);
@@ -95,4 +94,5 @@ const struct bl_backend_ops BL_CPU(ops) = {
     .accumulate = BL_CPU(accumulate),
     .sum_squares = BL_CPU(sum_squares),
     .dot = BL_CPU(dot),
+    .block_squares = BL_CPU(block_squares),
 };

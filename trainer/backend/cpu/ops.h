@@ -42,6 +42,7 @@ void BL_CPU(round)(struct bl_backend *b, uint64_t n, const float *x, float *y, u
 void BL_CPU(accumulate)(struct bl_backend *b, uint64_t n, const float *x, float *sum,
                         uint32_t dtype);
 double BL_CPU(sum_squares)(struct bl_backend *b, uint64_t n, const float *x);
+void BL_CPU(block_squares)(struct bl_backend *b, uint64_t n, const float *x, double *sums);
 double BL_CPU(dot)(struct bl_backend *b, uint64_t n, const float *x, const float *y);
 #endif
 

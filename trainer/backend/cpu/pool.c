@@ -149,6 +149,13 @@ static unsigned available(void)
     return n > 0 ? (unsigned)n : 1;
 }
 
+unsigned bl_pool_wanted(unsigned threads)
+{
+    if (threads == 0)
+        threads = available();
+    return threads < MOST ? threads : MOST;
+}
+
 int bl_pool_make(unsigned threads, struct bl_pool **out, struct bl_error *err)
 {
     unsigned cpus = available();
@@ -158,8 +165,7 @@ int bl_pool_make(unsigned threads, struct bl_pool **out, struct bl_error *err)
     if (threads > MOST)
         return bl_error_set(err, BL_EXIT_USAGE, "threads = %u: at most %d are possible", threads,
                             MOST);
-    if (threads == 0)
-        threads = cpus < MOST ? cpus : MOST;
+    threads = bl_pool_wanted(threads);
 
     p = bl_alloc(1, sizeof *p);
     if (!p)

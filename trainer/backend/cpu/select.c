@@ -65,7 +65,7 @@ int bl_backend_cpu(uint32_t threads, const char *isa, struct bl_backend **out, s
     struct bl_cpu *cpu = NULL;
     char name[64];
 
-    if (choose(isa, &chosen, err) != 0 || bl_cpu_gemm_check(err) != 0)
+    if (choose(isa, &chosen, err) != 0 || bl_cpu_gemm_check(bl_pool_wanted(threads), err) != 0)
         return -1;
     b = bl_alloc(1, sizeof *b);
     cpu = bl_alloc(1, sizeof *cpu);
@@ -73,7 +73,7 @@ int bl_backend_cpu(uint32_t threads, const char *isa, struct bl_backend **out, s
         bl_error_set(err, BL_EXIT_FAILED, "no memory for the CPU backend");
         goto fail;
     }
-    if (bl_pool_make(threads, &cpu->pool, err) != 0 || bl_cpu_gemm_keep_room(cpu, err) != 0)
+    if (bl_pool_make(threads, &cpu->pool, err) != 0)
         goto fail;
     snprintf(cpu->isa, sizeof cpu->isa, "%s", chosen.name);
     b->ops = chosen.ops;

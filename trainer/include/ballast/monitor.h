@@ -11,16 +11,17 @@ extern "C" {
 
 /* What must be computed in the steps a monitor looks at; needs(self). */
 enum bl_monitor_need {
-    BL_MONITOR_PZ = 1,         /* bl_row_stats.pz */
-    BL_MONITOR_UPDATES = 2,    /* host->update_squares */
-    BL_MONITOR_CE_GRADIENT = 4 /* BL_CE_GRADIENT of the output matrix, where weights are untied */
+    BL_MONITOR_PZ = 1,          /* bl_row_stats.pz */
+    BL_MONITOR_UPDATES = 2,     /* host->update_squares */
+    BL_MONITOR_CE_GRADIENT = 4, /* BL_CE_GRADIENT of the output matrix, where weights are untied */
+    BL_MONITOR_REDUCTION = 8    /* host->reduction: a shadow sum of the gradients in fp64 */
 };
 
 struct bl_monitor_input {
     uint32_t size;
     uint32_t reserved;
     uint64_t step;                     /* 1-based */
-    const struct bl_row_stats *rows;   /* this process's rows of the step, what the loss saw */
+    const struct bl_row_stats *rows;   /* of the whole batch, what the loss saw; ranks in turn */
     const struct bl_row_stats *before; /* the same before transforms; NULL when there are none */
     uint64_t targets;                  /* unmasked targets of the GLOBAL batch */
     double learning_rate;

@@ -17,7 +17,8 @@ struct bl_update {
     uint64_t key; /* random stream of the parameter */
     float *weight;
     const float *gradient; /* multiply by gradient_scale: guards scale lazily */
-    float *const *state;   /* state[i] (count,), zero at the start */
+    float *const *state;   /* state[i] (count,), zero at the start; like weight and gradient it may
+                            * be there only from `begin` to `end` of the call */
     double gradient_scale;
     double learning_rate; /* schedule x optimizer.lr x the rule's lr_scale */
     double weight_decay;  /* after rules */

@@ -133,14 +133,28 @@ enum bl_log_level { BL_LOG_ERROR = 0, BL_LOG_WARNING = 1, BL_LOG_INFO = 2, BL_LO
 enum bl_which {
     BL_WEIGHT = 0,      /* master weights, fp32 */
     BL_GRADIENT = 1,    /* reduced gradient of this step, before guards scale it */
-    BL_STATE0 = 2,      /* optimizer state arrays, in the optimizer's order: BL_STATE0 + i */
+    BL_STATE0 = 2,      /* optimizer state arrays, in the optimizer's order: BL_STATE0 + i; none
+                         * where they are spread over processes (cluster.shard) */
     BL_CE_GRADIENT = 16 /* cross-entropy part of the output matrix's gradient; where kept apart */
+};
+
+/* What the sum over ranks did to the gradients of this step: g is the mean of the ranks' gradients
+ * in fp64, out what the reduction made of them. NaN where unknown. */
+struct bl_reduction {
+    uint32_t size; /* set by the caller */
+    uint32_t reserved;
+    double error;      /* ||out - g|| / ||g|| */
+    double bias;       /* <out - g, g> / <g, g> */
+    double lost_share; /* share of non-zero addends that left a partial sum as it was */
 };
 
 struct bl_host {
     uint32_t size;
     uint32_t device; /* BL_DEVICE_... that tensors live on */
-    uint32_t rank;   /* of this process */
+    /* Whose data this plugin is handed: `rank` of `ranks` parts of the batch. A job of several
+     * processes hands all of them the whole batch's rows and gradients, with the same bits, so
+     * that to a plugin it looks like one process: 0 of 1. */
+    uint32_t rank;
     uint32_t ranks;
     void *context; /* the host's own */
     void *stream;  /* device stream, NULL on the CPU */
@@ -165,7 +179,8 @@ struct bl_host {
     /* A number for this step's row of metrics. The name is copied. */
     void (*metric)(const struct bl_host *host, const char *name, double value);
 
-    /* Sums n doubles over the ranks, in rank order; values holds the sum everywhere. */
+    /* Sums n doubles over the parts of the batch, in rank order; values holds the sum everywhere.
+     * With one part they are left as they are. */
     int32_t (*all_reduce)(const struct bl_host *host, double *values, uint64_t n,
                           struct bl_error *err);
 
@@ -177,7 +192,9 @@ struct bl_host {
     double (*dot)(const struct bl_host *host, const struct bl_tensor *a, const struct bl_tensor *b);
 
     /* Parameters by index (0 ... tensor_count - 1, in the order of the parameter table) or name.
-     * Returns 0, or -1 when there is no such tensor or array (now); out->size must be set.
+     * Returns 0, or -1 when there is no such tensor or array (now); out->size must be set. With
+     * a sharded optimizer there are no state arrays, and a gradient is fetched from the other
+     * processes: ask in the op's own thread, never inside parallel_for.
      * Writing through the view is for guards and projections only. */
     uint64_t (*tensor_count)(const struct bl_host *host);
     int32_t (*tensor)(const struct bl_host *host, uint64_t index, uint32_t which,
@@ -186,6 +203,10 @@ struct bl_host {
                     struct bl_tensor *out);
     /* ||update||^2 of parameter `index` in this step, NaN when nobody asked (BL_NEED_UPDATES). */
     double (*update_squares)(const struct bl_host *host, uint64_t index);
+    /* The reduction of this step's gradients, of one group of tensors (BL_GROUP_COUNT: all of them
+     * together). Returns 0, or -1 when it was not measured (BL_MONITOR_REDUCTION) or the group has
+     * no gradient. */
+    int32_t (*reduction)(const struct bl_host *host, uint32_t group, struct bl_reduction *out);
 };
 
 /* Every ops struct begins with these four.
