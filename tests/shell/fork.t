@@ -209,7 +209,7 @@ race() {
     for pid in $pids; do
         code=0
         wait "$pid" || code=$?
-        echo $code >>"$name.codes"
+        echo "$code" >>"$name.codes"
     done
 }
 # Those that did not train say why in one line.
