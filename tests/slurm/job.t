@@ -7,6 +7,9 @@ cluster_name=job cluster_nodes=2
 test_expect_success 'a job ends with the bits of the run outside of Slurm' '
     submit plain && ends $job COMPLETED 0 && as_whole plain && ls -A >files && ! grep "^.ballast-" files'
 
+test_expect_success 'a job of one process, which plays all ranks' '
+    submit alone -N1 --ntasks-per-node=1 && ends $job COMPLETED 0 && as_whole alone'
+
 test_expect_success 'scontrol requeue: it goes on from its checkpoint' '
     submit again --export=ALL,PACE=100 && within 30 rows again 8 && ctl scontrol requeue $job &&
     within 30 restarted $job && ends $job COMPLETED 0 && as_whole again &&

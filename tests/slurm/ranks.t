@@ -1,7 +1,8 @@
 #!/bin/sh
-# Eight ranks over four nodes give the bits of one process that plays them, for every way to add.
+# Eight ranks over four nodes give the bits of one process that plays them, for every way to add; two
+# nodes and sixteen do as well.
 test_description='ranks over nodes'
-cluster_name=ranks cluster_nodes=4
+cluster_name=ranks cluster_nodes=16
 . "${top_srcdir:-.}/tests/slurm/lib.sh"
 
 cat >ranks.cfg <<'CFG'
@@ -31,15 +32,19 @@ equal() {
     cmp "runs/$1/checkpoints/50/model.safetensors" "runs/$2/checkpoints/50/model.safetensors" &&
         "$BALLAST" weights "runs/$1/checkpoints/50" "runs/$2/checkpoints/50" >compare.out
 }
-# both [KEY=VALUE...]: one process and eight.
-both() {
+# as_one PROCESSES NODES [KEY=VALUE...]: they give what one process gives.
+as_one() {
+    n=$1 nodes=$2
+    shift 2
     "$BALLAST" train --fresh ranks.cfg run.name=one "$@" >one.out 2>&1 || { tail -n 3 one.out; return 1; }
-    if ! step 8 4 eight "$@" || ! equal one eight; then
+    if ! step "$n" "$nodes" several "$@" || ! equal one several; then
         echo "$*"
         return 1
     fi
     ways=$((ways + 1))
+    echo "$(cksum <runs/one/checkpoints/50/model.safetensors) $n $*" >>all
 }
+both() { as_one 8 4 "$@"; }
 
 for algorithm in alltoall ring tree nvls pairwise hybrid; do
     test_expect_success "$algorithm: each collective and average, 8 processes on 4 nodes" '
@@ -59,6 +64,13 @@ test_expect_success 'fp32, fp16, stochastic sums, the optimizer in shards, two p
     both precision.wire=fp16 precision.sum=fp16 precision.algorithm=tree &&
     both precision.sum_rounding=stochastic precision.algorithm=ring cluster.shard=optimizer &&
     step 2 2 two precision.sum_rounding=stochastic precision.algorithm=ring && equal one two && test $ways -eq 3'
+
+test_expect_success 'two ranks with the optimizer in shards; sixteen nodes' '
+    ways=0 && as_one 2 2 cluster.emulate=2 cluster.shard=optimizer &&
+    as_one 16 16 cluster.emulate=16 batch.sequences=48 && test "$ways" -eq 2'
+
+test_expect_success 'most ways have bits of their own' '
+    sort all && test "$(cut -d" " -f1 all | sort -u | wc -l)" -ge 20'
 
 test_expect_success 'doctor finds nothing that fails; without PMI2 it says so' '
     timeout 60 bash "$CLUSTER" exec ctl srun --mpi=pmi2 -N4 --ntasks-per-node=2 -c1 "$BALLAST" doctor ranks.cfg run.name=new >out 2>&1 &&
