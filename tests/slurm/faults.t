@@ -97,10 +97,12 @@ test_expect_success MULTI 'a link is cut for longer than cluster.timeout' '
     within 60 grep "process [0-9]* ($node)" link.log; rc=$?; cluster heal $node && test $rc -eq 0 &&
     once_more link $job && within 60 back $node'
 
-# The old processes go on, while Slurm thinks that they are gone and starts the run elsewhere.
-test_expect_success MULTI 'slurmd is away for long: old processes do not spoil the new attempt' '
-    submit zombie --export=ALL,PACE=3000 && within 30 rows zombie 3 && node=$(node_of $job) && cluster killd $node &&
-    within 120 restarted $job && ends $job COMPLETED 0 150 && as_whole zombie; rc=$?;
-    cluster startd $node && within 60 back $node && test $rc -eq 0'
+# The old processes go on, while Slurm thinks that they are gone and starts the runs elsewhere. Those
+# of one node hear nothing of that; those of several hear it from the others.
+test_expect_success 'slurmd is away for long: old processes do not spoil the new attempt' '
+    submit alone -N1 --ntasks-per-node=1 --export=ALL,PACE=3000 && alone=$job && submit zombie --export=ALL,PACE=3000 &&
+    within 30 rows alone 3 && within 30 rows zombie 3 && node=$(fact $alone BatchHost) && echo $node $(fact $job NodeList) && cluster killd $node &&
+    within 120 restarted $alone && within 30 restarted $job && ends $job COMPLETED 0 150 && ends $alone COMPLETED 0 150 && as_whole zombie && as_whole alone; rc=$?;
+    cat alone.log zombie.log; cluster startd $node && within 60 back $node && test $rc -eq 0'
 
 test_done
