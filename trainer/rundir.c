@@ -10,12 +10,14 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "config/plan.h"
+#include "job.h"
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -182,21 +184,77 @@ static int not_locked(const char *folder, const char *file, int cause, struct bl
     return 0;
 }
 
+/* .lock holds "812 2": the job of its owner, and how often that had been requeued; nothing outside
+ * of a job. */
+static void sign_lock(int lock)
+{
+    struct bl_job_facts job;
+    char id_text[64], line[128];
+    int n = 0;
+    if (bl_job_facts(&job, id_text))
+        n = snprintf(line, sizeof line, "%.63s %u\n", job.id, job.restarts);
+    /* Unsigned, it is the lock of somebody else: the refusal that needs no file. */
+    if (ftruncate(lock, 0) < 0 || pwrite(lock, line, (size_t)n, 0) != n)
+        bl_log(BL_LOG_DEBUG, "the lock stays unsigned: %s", strerror(errno));
+}
+
+/* Whether the lock is that of an attempt of this same job which Slurm has given up: its node was
+ * out of reach, and it goes on there. */
+static int is_given_up(int lock)
+{
+    struct bl_job_facts job;
+    char id_text[64], line[128], id[64];
+    unsigned restarts;
+    if (!bl_job_facts(&job, id_text))
+        return 0;
+    ssize_t n = pread(lock, line, sizeof line - 1, 0);
+    line[n > 0 ? n : 0] = '\0';
+    return sscanf(line, "%63s %u", id, &restarts) == 2 && strcmp(id, job.id) == 0 &&
+           restarts < job.restarts;
+}
+
+/* Its owner sees the claim of this attempt and ends. One that is stuck may keep the lock: after the
+ * claim it can publish nothing. */
+static void await_lock(struct bl_rundir *d)
+{
+    const double patience = 3 * BL_RUNDIR_LOOK;
+    const struct timespec pause = {0, 100000000};
+    double begun = bl_clock();
+    bl_log(BL_LOG_WARNING,
+           "%s: an earlier attempt of this job is still running there; attempt %u takes over",
+           d->path, d->attempt);
+    while (flock(d->lock, LOCK_EX | LOCK_NB) < 0) {
+        if (bl_clock() - begun > patience) {
+            bl_log(BL_LOG_WARNING,
+                   "%s: the earlier attempt does not end within %.0f s; it can publish nothing "
+                   "more, and this one goes on",
+                   d->path, patience);
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+    sign_lock(d->lock);
+}
+
 /* A file and not the folder itself: NFS locks only what is open for writing. The folder stays open
- * too, to notice when another takes its place. */
-static int take_lock(struct bl_rundir *d, struct bl_error *err)
+ * too, to notice when another takes its place. 1: it is to be waited for, after the claim. */
+static int take_lock(struct bl_rundir *d, int fresh, struct bl_error *err)
 {
     char *path = bl_format("%s/.lock", d->path);
     if (path == NULL)
         return bl_error_set(err, BL_EXIT_FAILED, "out of memory");
-    int rc = 0;
+    int rc = 0, cause = 0;
     d->folder = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     d->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (d->folder < 0 || d->lock < 0)
         rc = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", d->folder < 0 ? d->path : path,
                           strerror(errno));
-    else if (flock(d->lock, LOCK_EX | LOCK_NB) < 0)
-        rc = not_locked(d->path, path, errno, err);
+    else if (flock(d->lock, LOCK_EX | LOCK_NB) == 0)
+        sign_lock(d->lock);
+    else if ((cause = errno) == EWOULDBLOCK && !fresh && is_given_up(d->lock))
+        rc = 1;
+    else
+        rc = not_locked(d->path, path, cause, err);
     free(path);
     return rc;
 }
@@ -223,13 +281,13 @@ int bl_rundir_open(const struct bl_setup *s, const struct bl_start *how, struct 
     struct bl_rundir d = {.path = strdup(s->directory), .folder = -1, .lock = -1, .claim = -1};
     struct bl_text text = {0};
     char *config = bl_format("%s/config.cfg", s->directory);
-    int rc = -1;
+    int rc = -1, held = 0;
     if (d.path == NULL || config == NULL) {
         bl_error_set(err, BL_EXIT_FAILED, "out of memory");
         goto done;
     }
     if (bl_setup_config_text(s, &text, err) < 0 || bl_plan_hash(text.text, &d.plan, err) < 0 ||
-        bl_make_directories(d.path, err) < 0 || take_lock(&d, err) < 0)
+        bl_make_directories(d.path, err) < 0 || (held = take_lock(&d, how->fresh, err)) < 0)
         goto done;
     if (how->fresh && ((how->from != NULL && check_from(d.path, how->from, err) < 0) ||
                        remove_old(d.path, err) < 0))
@@ -240,6 +298,8 @@ int bl_rundir_open(const struct bl_setup *s, const struct bl_start *how, struct 
     remove_cut_off(&d);
     if (claim_attempt(&d, err) < 0)
         goto done;
+    if (held)
+        await_lock(&d);
     d.config = text.text;
     text = (struct bl_text){0};
     *out = d;

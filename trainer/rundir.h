@@ -19,7 +19,9 @@ enum { BL_RUNDIR_LOOK = 10 }; /* seconds between such looks */
 
 /* Makes the directory, takes its lock (another running process is refused), with --fresh removes
  * what an earlier run left (only files that runs write), otherwise refuses a stored config.cfg
- * that describes another plan (but with --replan). Then claims the attempt after the newest. */
+ * that describes another plan (but with --replan). Then claims the attempt after the newest. An
+ * attempt of the same job before Slurm requeued it is not refused but waited for, half a minute at
+ * most: it ends because of the claim. */
 int bl_rundir_open(const struct bl_setup *s, const struct bl_start *how, struct bl_rundir *out,
                    struct bl_error *err);
 /* Writes config.cfg: only once the checkpoint was accepted too, as the file speaks for it. Refused

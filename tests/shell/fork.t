@@ -222,6 +222,19 @@ settled() {
 test_expect_success 'ten starts at once: one trains' '
     race ten "$BALLAST" && settled ten "another process trains there" && same whole ten'
 
+# given JOB RESTARTS: a start of runs/given in that job.
+given() {
+    env SLURM_JOB_ID="$1" SLURM_RESTART_COUNT="$2" PACE=500 timeout 60 "$BALLAST" train tiny.cfg run.name=given \
+        run.checkpoint_every=1 "monitors=({plugin=\"pace\"})" "plugin_path=[\"$BUILD/tests/fixtures/plugins/.libs\"]" 2>&1
+}
+test_expect_success 'an attempt that Slurm has given up makes room for the next of its job, and for no other' '
+    { given 812 0 >given.0 & } && old=$! && await test -e runs/given/checkpoints/1/state.json &&
+    for other in "812 0" "813 1"; do
+        given $other >given.other; test $? -eq 1 && grep "another process trains there" given.other || return 1
+    done
+    given 812 1 >given.1 && grep "an earlier attempt of this job is still running there; attempt 2 takes over" given.1 &&
+    { wait $old; test $? -eq 1; } && grep "attempt 2, has taken the run over" given.0 && same whole given'
+
 cat >nolocks.c <<'C'
 #include <errno.h>
 int flock(int fd, int operation) /* as on Lustre without the mount option "flock" */

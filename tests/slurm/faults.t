@@ -13,10 +13,10 @@ near_limit() { ctl scancel --batch -s USR1 "$1"; } # what --signal=B:USR1@120 do
 # once_more NAME JOB: it was restarted once, and ended as if it had not been.
 once_more() { ends "$2" COMPLETED 0 150 && test "$(fact "$2" Restarts)" -eq 1 && as_whole "$1"; }
 
-# Slurm looks at limits every half minute or so: USR1 comes 20 to 50 seconds after the start.
-test_expect_success 'time limit: USR1, a checkpoint, requeued by the script' '
-    submit limit -t 2 --signal=B:USR1@100 --export=ALL,PACE=1500 && within 90 restarted $job &&
-    once_more limit $job && grep "back into the queue: stopped by SIGUSR1 after step" limit.log'
+# Slurm looks at limits every half minute or so: USR1 comes 20 to 50 seconds after the start. Other
+# tests go on beside this one.
+test_expect_success 'time limit: the job begins' '
+    submit limit -t 2 --signal=B:USR1@100 --export=ALL,PACE=1500 && limit=$job'
 
 # The cluster has RequeueExit=75: were both ways used, it would be restarted twice.
 test_expect_success 'USR1 with scontrol: requeued once' '
@@ -30,6 +30,10 @@ mkdir broken && printf "#!/bin/sh\nexit 1\n" >broken/scontrol && chmod +x broken
 test_expect_success 'USR1 where scontrol does not work: RequeueExit' '
     submit broken --export=ALL,PACE=200,PATH="broken:$PATH" && within 30 rows broken 7 && near_limit $job &&
     once_more broken $job && grep "scontrol requeue does not work here" broken.log'
+
+test_expect_success 'time limit: USR1, a checkpoint, requeued by the script' '
+    job=$limit submit_name=limit && within 90 restarted $job && once_more limit $job &&
+    grep "back into the queue: stopped by SIGUSR1 after step" limit.log'
 
 test_expect_success 'TERM to the tasks alone: a checkpoint, and the job is over, although 75 would requeue it' '
     submit term --export=ALL,PACE=200 && within 30 rows term 7 && ctl scancel -s TERM $job &&
@@ -97,10 +101,13 @@ test_expect_success MULTI 'a link is cut for longer than cluster.timeout' '
     within 60 grep "process [0-9]* ($node)" link.log; rc=$?; cluster heal $node && test $rc -eq 0 &&
     once_more link $job && within 60 back $node'
 
-# The old processes go on, while Slurm thinks that they are gone and starts the run elsewhere.
-test_expect_success MULTI 'slurmd is away for long: old processes do not spoil the new attempt' '
-    submit zombie --export=ALL,PACE=3000 && within 30 rows zombie 3 && node=$(node_of $job) && cluster killd $node &&
-    within 120 restarted $job && ends $job COMPLETED 0 150 && as_whole zombie; rc=$?;
+# The old processes go on, while Slurm thinks that they are gone and starts the runs elsewhere. Those
+# of one node hear nothing of that; those of several hear it from the others.
+test_expect_success 'slurmd is away for long: old processes do not spoil the new attempt' '
+    submit alone -N1 --ntasks-per-node=1 --export=ALL,PACE=3000 && alone=$job && submit zombie --export=ALL,PACE=3000 &&
+    within 30 rows alone 3 && within 30 rows zombie 3 && node=$(fact $alone BatchHost) && cluster killd $node &&
+    within 120 restarted $alone && ends $job COMPLETED 0 150 && as_whole zombie && ends $alone COMPLETED 0 150 &&
+    as_whole alone && grep "attempt 2 takes over" alone.log && ! grep "does not end" alone.log; rc=$?
     cluster startd $node && within 60 back $node && test $rc -eq 0'
 
 test_done
