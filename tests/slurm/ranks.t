@@ -50,7 +50,7 @@ averages() {
     pids='' wrong=0
     for average in divide divide_first premultiply predivide; do
         [ "$algorithm-$average" != nvls-premultiply ] || continue # NCCL has none
-        as_one $average "$@" precision.algorithm="$algorithm" precision.average=$average &
+        as_one "$average" "$@" precision.algorithm="$algorithm" precision.average="$average" &
         pids="$pids $!"
     done
     for pid in $pids; do wait "$pid" || wrong=1; done
