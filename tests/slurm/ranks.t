@@ -54,7 +54,7 @@ averages() {
         pids="$pids $!"
     done
     for pid in $pids; do wait "$pid" || wrong=1; done
-    return $wrong
+    return "$wrong"
 }
 
 for algorithm in alltoall ring tree nvls pairwise hybrid; do
