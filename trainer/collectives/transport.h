@@ -40,10 +40,11 @@ struct bl_transport_ops {
     int (*receive)(struct bl_transport *t, uint32_t from, int space, uint64_t tag, void *data,
                    size_t bytes, struct bl_transfer **out, struct bl_error *err);
     /* NULL entries are skipped. After an error no buffer is touched any more, and nothing but
-     * abort and free may follow. */
+     * give_up and free may follow. */
     int (*wait)(struct bl_transport *t, struct bl_transfer *const *transfers, size_t count,
                 struct bl_error *err);
-    void (*abort)(struct bl_transport *t, const char *cause);
+    /* Tells the peers, within a second, that this process ends and why. */
+    void (*give_up)(struct bl_transport *t, const char *cause);
     uint64_t (*sent)(const struct bl_transport *t);
     void (*free)(struct bl_transport *t);
 };

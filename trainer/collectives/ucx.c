@@ -326,7 +326,7 @@ static void free_transport(struct bl_transport *t)
     destroy(t);
 }
 
-static void abort_all(struct bl_transport *t, const char *cause)
+static void give_up(struct bl_transport *t, const char *cause)
 {
     bl_ucx_enter(t);
     bl_ucx_announce(t, WORD_ABORT, cause, 1.0);
@@ -368,7 +368,7 @@ const struct bl_transport_ops ballast_transport_v1 = {
     .send = bl_ucx_send,
     .receive = bl_ucx_receive,
     .wait = bl_ucx_wait,
-    .abort = abort_all,
+    .give_up = give_up,
     .sent = sent,
     .free = free_transport,
 };

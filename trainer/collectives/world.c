@@ -287,5 +287,5 @@ double bl_world_waited(const struct bl_world *w)
 void bl_world_abort(struct bl_world *w, const char *cause)
 {
     if (w != NULL && w->transport != NULL && !w->agreed)
-        w->ops->abort(w->transport, cause);
+        w->ops->give_up(w->transport, cause);
 }
