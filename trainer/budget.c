@@ -59,9 +59,11 @@ static uint64_t sent_bytes(const struct bl_setup *s, uint32_t processes)
     return (uint64_t)(bytes * (double)(processes - 1) / (double)processes);
 }
 
-/* One process adds ranks up as they come; each of several keeps those it plays. And the result. */
-static int ranks_bytes(const struct bl_setup *s, uint32_t processes, struct bl_budget *b,
-                       struct bl_error *err)
+/* One process adds ranks up as they come; each of several keeps those it plays. Then the result,
+ * what is kept apart of the output matrix (`split`), and the fp64 sum that a monitor compares with.
+ */
+static int ranks_bytes(const struct bl_setup *s, uint32_t processes, int split, int measured,
+                       struct bl_budget *b, struct bl_error *err)
 {
     int64_t head = s->info.tied ? -1 : bl_params_find(&s->params, s->info.head);
     uint64_t arena = s->params.floats * sizeof(float);
@@ -77,7 +79,9 @@ static int ranks_bytes(const struct bl_setup *s, uint32_t processes, struct bl_b
         return -1;
     if (processes > 1)
         b->ranks = s->ranks / processes * (arena + part);
-    b->ranks = s->ranks > 1 ? b->ranks + arena + part : 0;
+    b->ranks = s->ranks > 1 ? b->ranks + arena : 0;
+    b->ranks += split ? part : 0;
+    b->ranks += measured ? s->params.floats * sizeof(double) : 0;
     return 0;
 }
 
@@ -156,7 +160,7 @@ int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_
     if (snapshot_bytes(s, processes, b.model.working > 0, states, &b.snapshot, err) < 0)
         return -1;
     b.sent = sent_bytes(s, processes);
-    if (ranks_bytes(s, processes, &b, err) < 0)
+    if (ranks_bytes(s, processes, split, (needs & BL_MONITOR_REDUCTION) != 0, &b, err) < 0)
         return -1;
     b.batch = bl_prefetch_bytes(s->info.sequences, s->info.context) +
               rows * row_terms(s) * sizeof(double) + bl_rows_bytes(rows, pz, before);

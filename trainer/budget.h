@@ -8,7 +8,7 @@
 struct bl_budget {
     struct bl_model_bytes model;
     uint64_t optimizer;  /* its state arrays, of the own shard */
-    uint64_t ranks;      /* sums over ranks; 0 for one rank */
+    uint64_t ranks;      /* sums over ranks and what is kept apart of them; 0 where there is none */
     uint64_t snapshot;   /* the copy that a save is written from; 0: none is made */
     uint64_t batch;      /* two batches, statistics and regularizer values of every row of one */
     uint64_t total;      /* of the above; code, libraries and plugins' own memory come on top */

@@ -28,11 +28,8 @@ static int train(const char *path, int overrides, char **override, const struct 
     } else {
         bl_setup_free(setup);
     }
-    /* These come to all processes at once. */
-    if (rc < 0 && process > 0 && err != NULL &&
-        (err->code == BL_EXIT_DIVERGED || err->code == BL_EXIT_REQUEUE ||
-         err->code == BL_EXIT_INTERRUPTED))
-        err->text[0] = '\0';
+    if (rc < 0 && process > 0 && err != NULL && bl_run_ends_everywhere(err->code))
+        err->text[0] = '\0'; /* process 0 says it */
     bl_world_free(world);
     return rc;
 }

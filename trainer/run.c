@@ -377,13 +377,17 @@ static int loop(struct bl_run *r, struct bl_error *err)
     return 0;
 }
 
+int bl_run_ends_everywhere(int code)
+{
+    return code == BL_EXIT_DIVERGED || code == BL_EXIT_REQUEUE || code == BL_EXIT_INTERRUPTED;
+}
+
 /* One process's failure is that of all: the others, which may wait for it, are told. Not of what
  * comes to all at once, nor of what they agreed on. */
 static void tell(struct bl_run *r, const struct bl_error *err)
 {
     if (r->processes > 1 && err != NULL && err->text[0] != '\0' && err->code != BL_EXIT_PEER &&
-        err->code != BL_EXIT_DIVERGED && err->code != BL_EXIT_REQUEUE &&
-        err->code != BL_EXIT_INTERRUPTED)
+        !bl_run_ends_everywhere(err->code))
         bl_world_abort(r->world, err->text);
 }
 

@@ -20,4 +20,7 @@ struct bl_start {
 int bl_run_train(struct bl_setup *s, struct bl_world *world, const struct bl_start *how,
                  struct bl_error *err);
 
+/* Whether a run ends with this code in all processes at once, so that one of them says it. */
+int bl_run_ends_everywhere(int code);
+
 #endif

@@ -271,11 +271,12 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     double start = bl_clock(), peers = bl_world_waited(r->world),
            lr = bl_setup_learning_rate(s, step);
     uint32_t needs = due_needs(r, step);
+    int observed = observers_due(r, step);
     struct bl_row_stats seen, before;
 
     r->gradients_ready = r->ce_ready = 0;
     bl_regularizers_begin(r->regularizers, step);
-    if (bl_run_gradient(r, needs, observers_due(r, step), err) < 0)
+    if (bl_run_gradient(r, needs, observed, err) < 0)
         return -1;
     if (head_gradient(r, err) < 0)
         return -1;
@@ -304,7 +305,7 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     };
     struct bl_guard_input guarded = {sizeof guarded, 0, step, ce + aux, norm, lr};
     struct verdict v = {1, 0};
-    int observed = observers_due(r, step), rc = run_monitors(r, &in, 0, err);
+    int rc = run_monitors(r, &in, 0, err);
     if (rc == 0)
         rc = run_guards(r, 0, &guarded, &v, err);
     if ((observed || s->guards.count > 0) && agree(r, rc, err) < 0)
