@@ -70,77 +70,6 @@ static void look_gpus(const char *dev, struct bl_doctor_facts *out)
                        getenv("SLURM_STEP_GPUS") != NULL;
 }
 
-/* ---- memory */
-
-/* A number in a file; NO_LIMIT when there is none, as in "max". */
-static uint64_t read_number(const char *folder, const char *name)
-{
-    char path[1024];
-    unsigned long long n = BL_DOCTOR_NO_LIMIT;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "re");
-    if (f != NULL && fscanf(f, "%llu", &n) != 1)
-        n = BL_DOCTOR_NO_LIMIT;
-    if (f != NULL)
-        fclose(f);
-    return n;
-}
-
-/* Of a group and those around it: each may have a limit. */
-static uint64_t left_in(const char *root, const char *group, const char *limit, const char *used)
-{
-    char path[768];
-    uint64_t left = BL_DOCTOR_NO_LIMIT;
-    size_t root_length = strlen(root);
-    snprintf(path, sizeof path, "%s%s", root, group);
-    for (;;) {
-        uint64_t most = read_number(path, limit), now = read_number(path, used);
-        /* version 1 says "none" with a number near 2^63 */
-        if (most < (uint64_t)1 << 60 && now != BL_DOCTOR_NO_LIMIT) {
-            uint64_t rest = most > now ? most - now : 0;
-            left = rest < left ? rest : left;
-        }
-        char *slash = strrchr(path, '/');
-        if (slash == NULL || (size_t)(slash - path) < root_length)
-            return left;
-        *slash = '\0';
-    }
-}
-
-uint64_t bl_doctor_cgroup_left(const char *root, const char *groups)
-{
-    char line[512], memory[512];
-    uint64_t left = BL_DOCTOR_NO_LIMIT;
-    snprintf(memory, sizeof memory, "%s/memory", root);
-    while (*groups != '\0') {
-        size_t n = strcspn(groups, "\n");
-        snprintf(line, sizeof line, "%.*s", (int)(n < sizeof line ? n : sizeof line - 1), groups);
-        groups += n + (groups[n] == '\n');
-        char *first = strchr(line, ':'), *second = first != NULL ? strchr(first + 1, ':') : NULL;
-        if (second == NULL)
-            continue;
-        *second = '\0';
-        uint64_t here = BL_DOCTOR_NO_LIMIT;
-        if (first[1] == '\0')
-            here = left_in(root, second + 1, "memory.max", "memory.current");
-        else if (strcmp(first + 1, "memory") == 0)
-            here = left_in(memory, second + 1, "memory.limit_in_bytes", "memory.usage_in_bytes");
-        left = here < left ? here : left;
-    }
-    return left;
-}
-
-static uint64_t cgroup_left(void)
-{
-    char text[4096];
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f != NULL)
-        fclose(f);
-    text[n] = '\0';
-    return bl_doctor_cgroup_left("/sys/fs/cgroup", text);
-}
-
 /* ---- all of it */
 
 static void look_cpus(struct bl_doctor_facts *out)
@@ -163,8 +92,8 @@ void bl_doctor_look(const char *dev, struct bl_doctor_facts *out)
     snprintf(out->version, sizeof out->version, "%s", BL_VERSION);
     out->program = hash_file("/proc/self/exe");
     look_cpus(out);
-    out->memory_free = bl_memory_unused();
-    out->memory_left = cgroup_left();
+    out->memory_free = bl_memory_of_system();
+    out->memory_left = bl_memory_of_group();
     look_gpus(dev, out);
     out->file_size = soft_limit(RLIMIT_FSIZE);
     out->open_files = soft_limit(RLIMIT_NOFILE);
