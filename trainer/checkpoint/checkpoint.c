@@ -2,12 +2,10 @@
 #include "checkpoint/checkpoint.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <jansson.h>
 #include <xxhash.h>
@@ -24,38 +22,6 @@ const char *bl_checkpoint_shard_name(uint32_t shard, uint32_t shards, char out[B
     snprintf(out, BL_SHARD_NAME, "optimizer-%" PRIu32 "-of-%" PRIu32 ".safetensors", shard + 1,
              shards);
     return out;
-}
-
-int bl_checkpoint_checksum(const char *path, uint64_t *out)
-{
-    XXH64_state_t *state = XXH64_createState();
-    char *buffer = malloc(1 << 20);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), answer = -1;
-    struct stat st;
-    ssize_t got;
-
-    if (!state || !buffer || fd < 0 || fstat(fd, &st) != 0)
-        goto done;
-    if (!S_ISREG(st.st_mode)) {
-        errno = EINVAL;
-        goto done;
-    }
-    XXH64_reset(state, 0);
-    while ((got = read(fd, buffer, 1 << 20)) != 0) {
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            goto done;
-        XXH64_update(state, buffer, (size_t)got);
-    }
-    *out = XXH64_digest(state);
-    answer = 0;
-done:
-    if (fd >= 0)
-        close(fd);
-    free(buffer);
-    XXH64_freeState(state);
-    return answer;
 }
 
 static char *to_hex(const unsigned char *bytes, uint64_t n)

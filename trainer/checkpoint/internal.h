@@ -16,8 +16,6 @@ extern const char bl_checkpoint_plugins[]; /* "plugins.safetensors" */
 enum { BL_SHARD_NAME = 64 };
 const char *bl_checkpoint_shard_name(uint32_t shard, uint32_t shards, char out[BL_SHARD_NAME]);
 
-/* XXH64 (seed 0) of a regular file; 0, or -1 with errno. */
-int bl_checkpoint_checksum(const char *path, uint64_t *out);
 /* XXH64 of what state.json says, its key "self" left out, as 16 digits; -1: no memory. */
 int bl_checkpoint_state_sum(json_t *root, char hex[24]);
 

@@ -170,7 +170,7 @@ static int check_file(const struct bl_checkpoint_reader *r, const json_t *root, 
         return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
     if (!wanted) {
         bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: no checksum of %s", r->path, name);
-    } else if (bl_checkpoint_checksum(path, &sum) != 0) {
+    } else if (bl_checksum_file(path, &sum) != 0) {
         bl_error_set(err, BL_EXIT_CHECKPOINT, "%s: %s", path, strerror(errno));
     } else {
         snprintf(hex, sizeof(hex), "%016" PRIx64, sum);

@@ -1,5 +1,4 @@
 /* Facts of one process: its node, its limits, its program. */
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,32 +12,6 @@
 #include "base/memory.h"
 #include "base/strings.h"
 #include "doctor/doctor.h"
-
-static int64_t number(const char *name)
-{
-    const char *text = getenv(name);
-    int64_t n = 0;
-    return text != NULL && bl_parse_int(text, &n) == 0 && n > 0 ? n : 0;
-}
-
-/* 0 when it cannot be read. */
-static uint64_t hash_file(const char *path)
-{
-    FILE *f = fopen(path, "re");
-    XXH64_state_t *state = XXH64_createState();
-    char block[1 << 16];
-    uint64_t sum = 0;
-    size_t n;
-    if (f != NULL && state != NULL && XXH64_reset(state, 0) == XXH_OK) {
-        while ((n = fread(block, 1, sizeof block, f)) > 0)
-            XXH64_update(state, block, n);
-        sum = ferror(f) ? 0 : XXH64_digest(state);
-    }
-    XXH64_freeState(state);
-    if (f != NULL)
-        fclose(f);
-    return sum;
-}
 
 static uint64_t soft_limit(int which)
 {
@@ -66,8 +39,8 @@ static void look_gpus(const char *dev, struct bl_doctor_facts *out)
     bl_doctor_look_gpus(dev, &out->gpus, &out->gpus_usable);
     out->gpus_visible_set = visible != NULL;
     snprintf(out->gpus_visible, sizeof out->gpus_visible, "%s", visible != NULL ? visible : "");
-    out->gpus_of_job = number("SLURM_GPUS_ON_NODE") > 0 || getenv("SLURM_JOB_GPUS") != NULL ||
-                       getenv("SLURM_STEP_GPUS") != NULL;
+    out->gpus_of_job = bl_environment_number("SLURM_GPUS_ON_NODE") > 0 ||
+                       getenv("SLURM_JOB_GPUS") != NULL || getenv("SLURM_STEP_GPUS") != NULL;
 }
 
 /* ---- all of it */
@@ -81,7 +54,7 @@ static void look_cpus(struct bl_doctor_facts *out)
             out->cpus[i / 64] |= (uint64_t)(CPU_ISSET_S(i, size, set) != 0) << i % 64;
     }
     CPU_FREE(set);
-    out->cpus_of_job = number("SLURM_CPUS_ON_NODE");
+    out->cpus_of_job = bl_environment_number("SLURM_CPUS_ON_NODE");
 }
 
 void bl_doctor_look(const char *dev, struct bl_doctor_facts *out)
@@ -90,7 +63,8 @@ void bl_doctor_look(const char *dev, struct bl_doctor_facts *out)
     if (gethostname(out->host, sizeof out->host - 1) != 0)
         strcpy(out->host, "localhost");
     snprintf(out->version, sizeof out->version, "%s", BL_VERSION);
-    out->program = hash_file("/proc/self/exe");
+    if (bl_checksum_file("/proc/self/exe", &out->program) != 0)
+        out->program = 0; /* unknown */
     look_cpus(out);
     out->memory_free = bl_memory_of_system();
     out->memory_left = bl_memory_of_group();
