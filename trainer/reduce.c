@@ -97,12 +97,6 @@ static void make_layout(const struct bl_reduce_setup *u, struct layout *out)
     }
 }
 
-static void parallel(void *context, uint64_t n, void (*body)(void *, uint64_t), void *argument)
-{
-    struct bl_backend *b = context;
-    b->ops->parallel_for(b, n, body, argument);
-}
-
 /* What is asked of a sum; `layout` is malloc'd. */
 static int prepare(const struct bl_reduce_setup *u, struct layout *layout, struct bl_sum_setup *out,
                    struct bl_error *err)
@@ -133,7 +127,7 @@ static int prepare(const struct bl_reduce_setup *u, struct layout *layout, struc
         out->part_count = u->params->items[u->head].count;
     }
     if (u->backend != NULL) {
-        out->parallel_for = parallel;
+        out->parallel_for = bl_backend_parallel_for;
         out->parallel_context = u->backend;
     }
     return 0;

@@ -341,7 +341,7 @@ static int link_files(const char *from, const char *to, struct bl_error *err)
             link_file(dirfd(folder), target, entry->d_name) != 0)
             answer = bl_error_set(err, BL_EXIT_FAILED, "%s/%s: not in %s too: %s", from,
                                   entry->d_name, to, strerror(errno));
-    if (answer == 0 && fsync(target) != 0 && errno != EINVAL && errno != ENOTSUP)
+    if (answer == 0 && bl_checkpoint_sync_folder(to) != 0)
         answer = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", to, strerror(errno));
     if (folder)
         closedir(folder);

@@ -10,6 +10,12 @@
 
 enum { BL_CHECKPOINT_FORMAT = 1 };
 
+/* Of an element, as it is stored: BL_FP64, BL_BF16 or BL_FP32. */
+static inline uint64_t bl_checkpoint_element_bytes(uint32_t dtype)
+{
+    return dtype == BL_FP64 ? 8 : dtype == BL_BF16 ? 2 : 4;
+}
+
 extern const char bl_checkpoint_model[];   /* "model.safetensors" */
 extern const char bl_checkpoint_plugins[]; /* "plugins.safetensors" */
 /* "optimizer-<shard + 1>-of-<shards>.safetensors" */

@@ -449,7 +449,7 @@ int bl_checkpoint_read(const struct bl_checkpoint_reader *r, const struct bl_che
         return -1;
     for (size_t i = 0; i < to->weight_count; i++) {
         const struct bl_tensor *w = &to->weights[i];
-        uint64_t bytes = w->dtype == BL_FP64 ? 8 : w->dtype == BL_BF16 ? 2 : 4;
+        uint64_t bytes = bl_checkpoint_element_bytes(w->dtype);
         if (w->count > 0)
             memcpy(w->data, bl_safetensors_find(r->model, w->name)->data, w->count * bytes);
     }

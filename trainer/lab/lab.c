@@ -7,12 +7,6 @@
 
 #include "base/memory.h"
 
-static void parallel_for(void *context, uint64_t n, void (*body)(void *, uint64_t), void *argument)
-{
-    struct bl_backend *b = context;
-    b->ops->parallel_for(b, n, body, argument);
-}
-
 static struct bl_sum_format format_of(const struct bl_lab_setup *s, uint32_t algorithm,
                                       uint32_t average)
 {
@@ -45,7 +39,7 @@ static int sum_terms(const struct bl_lab_setup *s, uint32_t ranks, const struct 
                                  .buffer_count = 1,
                                  .elements = s->elements,
                                  .seed = s->seed,
-                                 .parallel_for = parallel_for,
+                                 .parallel_for = bl_backend_parallel_for,
                                  .parallel_context = s->backend};
     struct bl_sum_run run = {.step = 1,
                              .contribute = bl_lab_contribute,
