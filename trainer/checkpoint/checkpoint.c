@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <jansson.h>
 #include <xxhash.h>
@@ -212,38 +211,4 @@ int bl_checkpoint_check_numbers(const struct bl_checkpoint_info *i, const char *
     if (i->step <= INT64_MAX && i->sample <= INT64_MAX && i->micro <= INT64_MAX)
         return 0;
     return bl_error_set(err, BL_EXIT_FAILED, "%s: step, sample or micro is beyond 2^63", directory);
-}
-
-int bl_checkpoint_write(const char *directory, const struct bl_checkpoint *c, uint64_t keep,
-                        struct bl_error *err)
-{
-    const struct bl_checkpoint_info *i = &c->info;
-    char *temporary = bl_format("%s/.tmp-%" PRIu32 "-%" PRIu64, directory, i->attempt, i->step);
-    struct bl_checkpoint_sums sums;
-    int answer = -1, made = 0;
-
-    if (!temporary) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", directory);
-        goto done;
-    }
-    if (bl_checkpoint_check_numbers(i, directory, err) != 0 ||
-        bl_make_directories(directory, err) != 0)
-        goto done;
-    if (bl_checkpoint_remove(temporary) != 0 || mkdir(temporary, 0777) != 0) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", temporary, strerror(errno));
-        goto done;
-    }
-    made = 1;
-    if (bl_checkpoint_write_files(temporary, c, &sums, err) != 0 ||
-        bl_checkpoint_write_state(temporary, c, &sums, &sums.optimizer, err) != 0 ||
-        bl_checkpoint_publish(directory, temporary, i->attempt, i->step, err) != 0)
-        goto done;
-    made = 0;
-    bl_checkpoint_prune(directory, keep, 0, i->step, i->attempt);
-    answer = 0;
-done:
-    if (made)
-        bl_checkpoint_remove(temporary);
-    free(temporary);
-    return answer;
 }

@@ -127,19 +127,6 @@ int bl_checkpoint_steps(const char *directory, uint64_t **out, size_t *count, st
     return list_steps(directory, 0, out, count, err);
 }
 
-int bl_checkpoint_latest(const char *directory, uint64_t *step, struct bl_error *err)
-{
-    uint64_t *steps;
-    size_t count;
-
-    if (list_steps(directory, 1, &steps, &count, err) != 0)
-        return -1;
-    if (count > 0)
-        *step = steps[count - 1];
-    free(steps);
-    return count > 0;
-}
-
 /* ---- leftovers -------------------------------------------------------------------------------
  *
  *     .tmp-<attempt>-<step>  being written
