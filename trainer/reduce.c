@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/sum_math.h"
+
 /* ---- dials ----------------------------------------------------------------------------------- */
 
 static struct bl_sum_format format_of(const struct bl_precision *dials, uint32_t group)
@@ -62,7 +64,7 @@ static uint64_t buffer_end(const struct bl_reduce_setup *u, uint64_t first)
 {
     const struct bl_params *params = u->params;
     struct bl_sum_format mine = format_of(u->dials, params->items[first].group);
-    uint64_t width = mine.wire == BL_FP32 ? 4 : 2, end = first + 1;
+    uint64_t width = bl_sum_width(mine.wire), end = first + 1;
     for (; end < params->count; end++) {
         const struct bl_param *next = &params->items[end];
         struct bl_sum_format its = format_of(u->dials, next->group);
