@@ -42,21 +42,13 @@ static const char *variable(const char *name)
     return text != NULL ? text : "";
 }
 
-static uint32_t number(const char *name)
-{
-    int64_t n = bl_environment_number(name);
-    return n <= UINT32_MAX ? (uint32_t)n : 0;
-}
-
 int bl_job_facts(struct bl_job_facts *out, char *id_text)
 {
     const char *array = variable("SLURM_ARRAY_JOB_ID"), *task = variable("SLURM_ARRAY_TASK_ID");
+    int64_t restarts = bl_environment_number("SLURM_RESTART_COUNT");
     *out = (struct bl_job_facts){
         .id = variable("SLURM_JOB_ID"),
-        .step = variable("SLURM_STEP_ID"),
-        .node_list = variable("SLURM_JOB_NODELIST"),
-        .nodes = number("SLURM_JOB_NUM_NODES"),
-        .restarts = number("SLURM_RESTART_COUNT"),
+        .restarts = restarts <= UINT32_MAX ? (uint32_t)restarts : 0,
     };
     /* The number of the last task of an array is also that of the whole array. */
     if (*out->id != '\0' && *array != '\0' && *task != '\0') {

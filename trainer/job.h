@@ -10,12 +10,9 @@
 
 #include <stdint.h>
 
-/* From the environment, whose strings these are; "" and 0 for what is not there. */
+/* From the environment, whose string the id is; "" and 0 for what is not there. */
 struct bl_job_facts {
-    const char *id;        /* "812"; of a task of an array "812_3" */
-    const char *step;      /* "0"; "" in a batch script without srun */
-    const char *node_list; /* "n[1-4]" */
-    uint32_t nodes;
+    const char *id;    /* "812"; of a task of an array "812_3" */
     uint32_t restarts; /* how often the job was requeued */
 };
 /* id_text of at least 64 bytes holds the id of a task of an array. 1 inside a job, else 0. */
