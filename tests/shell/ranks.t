@@ -102,6 +102,13 @@ test_expect_success 'a signal to one process: all stop at the same step, one of 
     start 4 told --fresh "$phase" && ended 75 && test -d runs/told/checkpoints/3 &&
     grep -q "stopped by SIGTERM after step 3 of 6 with a checkpoint" told.0 &&
     ! test -s told.1 && ! test -s told.2 && ! test -s told.3'
+which=
+test_expect_success 'alarms: the checkpoint and the end that process 0 decides on are those of all' '
+    start 4 alarmed --fresh "monitors=()" "alarms=({metric=\"loss/ce\";above=1.0;from=2;action=\"checkpoint\"},{metric=\"loss/c?\";above=1.0;from=4;action=\"stop\"})" &&
+    ended 7 && reported "stopped after step 4 of 6 with a checkpoint by .*loss/c" &&
+    ls runs/alarmed/checkpoints >list && printf "2\n4\n" >wanted && test_cmp wanted list &&
+    start 2 alarmed "monitors=()" && ended 0 && alone quiet "monitors=()" &&
+    cmp runs/quiet/checkpoints/6/model.safetensors runs/alarmed/checkpoints/6/model.safetensors'
 test_expect_success 'a process that is killed ends the others, which name it' '
     which=2 && PHASE_SIGNAL=9 && start 4 killed --fresh "$phase" cluster.timeout=20 &&
     for pid in $pids; do wait "$pid"; echo $?; done >codes && printf "6\n6\n137\n6\n" >wanted &&
