@@ -62,16 +62,7 @@ static void now_text(char out[32])
 static int fill(const char *file, const char *text, size_t n, struct bl_error *err)
 {
     int fd = open(file, O_WRONLY | O_TRUNC | O_CLOEXEC), rc = 0;
-    while (fd >= 0 && n > 0 && rc == 0) {
-        ssize_t wrote = write(fd, text, n);
-        if (wrote > 0) {
-            text += wrote;
-            n -= (size_t)wrote;
-        } else if (wrote == 0 || errno != EINTR) {
-            rc = -1;
-        }
-    }
-    if (fd < 0 || rc < 0 || fsync(fd) < 0)
+    if (fd < 0 || bl_write_all(fd, text, n) < 0 || fsync(fd) < 0)
         rc = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", file, strerror(errno));
     if (fd >= 0)
         close(fd);

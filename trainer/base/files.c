@@ -46,15 +46,19 @@ int bl_make_directories(const char *path, struct bl_error *err)
     return rc;
 }
 
-static int write_all(int fd, const char *bytes, size_t n)
+int bl_write_all(int fd, const void *bytes, size_t n)
 {
+    const char *from = bytes;
     while (n > 0) {
-        ssize_t done = write(fd, bytes, n > (size_t)1 << 30 ? (size_t)1 << 30 : n);
+        ssize_t done = write(fd, from, n > (size_t)1 << 30 ? (size_t)1 << 30 : n);
         if (done < 0 && errno == EINTR)
             continue;
-        if (done < 0)
+        if (done <= 0) {
+            if (done == 0)
+                errno = ENOSPC;
             return -1;
-        bytes += done;
+        }
+        from += done;
         n -= (size_t)done;
     }
     return 0;
@@ -103,7 +107,7 @@ int bl_write_file(const char *path, const void *bytes, size_t n, struct bl_error
         free(temporary);
         return -1;
     }
-    if (write_all(fd, bytes, n) != 0 || fsync(fd) != 0) {
+    if (bl_write_all(fd, bytes, n) != 0 || fsync(fd) != 0) {
         code = errno;
         close(fd);
         goto fail;

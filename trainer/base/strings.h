@@ -33,6 +33,8 @@ const char *bl_human(double value, char *buffer);
 
 /* mkdir -p. */
 int bl_make_directories(const char *path, struct bl_error *err);
+/* All n bytes, however many calls that takes; 0, or -1 with errno. */
+int bl_write_all(int fd, const void *bytes, size_t n);
 /* Writes a whole file: temporary beside it, fsync, rename. A reader sees the old or the new. */
 int bl_write_file(const char *path, const void *bytes, size_t n, struct bl_error *err);
 /* XXH64 (seed 0) of a regular file; 0, or -1 with errno. */

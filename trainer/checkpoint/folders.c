@@ -279,16 +279,9 @@ static int copy_file(int from_folder, int to_folder, const char *name)
     if (from >= 0)
         to = openat(to_folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     while (buffer && to >= 0 && (got = read(from, buffer, BYTES)) != 0) {
-        ssize_t done = 0, wrote = 0;
         if (got < 0 && errno == EINTR)
             continue;
-        while (done < got && wrote >= 0) {
-            wrote = write(to, buffer + done, (size_t)(got - done));
-            if (wrote < 0 && errno == EINTR)
-                wrote = 0;
-            done += wrote > 0 ? wrote : 0;
-        }
-        if (got < 0 || done < got) {
+        if (got < 0 || bl_write_all(to, buffer, (size_t)got) != 0) {
             got = -1;
             break;
         }

@@ -78,18 +78,6 @@ static void release_stops(struct stops *s)
 
 /* ---- one check in a child ---------------------------------------------------------------------*/
 
-static void write_all(int fd, const void *bytes, size_t n)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t wrote = write(fd, (const char *)bytes + done, n - done);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            return; /* the parent sees an answer that is cut */
-        done += (size_t)wrote;
-    }
-}
-
 /* The child's own life. It leaves by _exit: nothing of the parent's is flushed or run twice. */
 static void live(struct bl_trial *t, const struct bl_check *check, const struct stops *stops,
                  int fd)
@@ -111,7 +99,7 @@ static void live(struct bl_trial *t, const struct bl_check *check, const struct 
     a.kind = t->kind;
     memcpy(a.title, t->title, sizeof a.title);
     memcpy(a.reason, t->reason, sizeof a.reason);
-    write_all(fd, &a, sizeof a);
+    (void)bl_write_all(fd, &a, sizeof a); /* the parent sees an answer that is cut */
     fflush(NULL); /* what the plugin printed, where somebody asked to see it */
     _exit(0);
 }
