@@ -31,7 +31,11 @@ const char *bl_human(double value, char *buffer);
 
 /* mkdir -p. */
 int bl_make_directories(const char *path, struct bl_error *err);
-/* Writes a whole file: temporary beside it, fsync, rename. A reader sees the old or the new. */
+/* For a path that a user named, written beside and renamed over: refuses one that is there and no
+ * regular file. A rename would replace the device, pipe or link (as root, one of /dev too). */
+int bl_check_target(const char *path, struct bl_error *err);
+/* Writes a whole file: temporary beside it, fsync, rename. A reader sees the old or the new.
+ * Refuses what bl_check_target does, but replaces a symbolic link. */
 int bl_write_file(const char *path, const void *bytes, size_t n, struct bl_error *err);
 /* Reads a whole regular file (malloc'd, NUL after the end). Refuses more than `limit` bytes. */
 int bl_read_file(const char *path, size_t limit, char **out, size_t *n, struct bl_error *err);
