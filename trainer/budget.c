@@ -1,7 +1,8 @@
 #include "budget.h"
 
-#include "data/prefetch.h"
 #include "base/memory.h"
+#include "collectives/sum_math.h"
+#include "data/prefetch.h"
 #include "reduce.h"
 #include "regularizers.h"
 #include "shard.h"
@@ -53,7 +54,7 @@ static uint64_t sent_bytes(const struct bl_setup *s, uint32_t processes)
     int sharded = s->config->cluster.shard == BL_SHARD_OPTIMIZER;
     for (uint64_t i = 0; i < s->params.count; i++) {
         const struct bl_param *p = &s->params.items[i];
-        double width = s->dials.dial[p->group][BL_DIAL_WIRE] == BL_FP32 ? 4 : 2;
+        double width = (double)bl_sum_width(s->dials.dial[p->group][BL_DIAL_WIRE]);
         bytes += (double)p->count * (width + (sharded ? 4 : width));
     }
     return (uint64_t)(bytes * (double)(processes - 1) / (double)processes);

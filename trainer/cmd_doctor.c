@@ -21,19 +21,13 @@ struct doctor {
     char world_error[sizeof(struct bl_error)], directory_error[sizeof(struct bl_error)];
 };
 
-static int64_t number(const char *name)
-{
-    const char *text = getenv(name);
-    int64_t n = 0;
-    return text != NULL && bl_parse_int(text, &n) == 0 ? n : 0;
-}
-
 /* Tasks of a Slurm step that know nothing of each other. bl_world_make refuses that; here it is a
  * finding like others. */
 static int tasks_are_apart(void)
 {
-    return number("SLURM_STEP_NUM_TASKS") > 1 && getenv("BALLAST_PROCESSES") == NULL &&
-           (getenv("PMI_FD") == NULL || number("PMI_SIZE") == 1);
+    return bl_environment_number("SLURM_STEP_NUM_TASKS") > 1 &&
+           getenv("BALLAST_PROCESSES") == NULL &&
+           (getenv("PMI_FD") == NULL || bl_environment_number("PMI_SIZE") == 1);
 }
 
 /* 1: another process does the work. */
@@ -43,15 +37,16 @@ static int meet(struct doctor *d, struct bl_error *err)
     d->run.method = d->run.transport = "";
     d->run.world_error = d->world_error;
     if (tasks_are_apart()) {
-        if (number("SLURM_PROCID") != 0)
+        if (bl_environment_number("SLURM_PROCID") != 0)
             return 1;
         snprintf(d->world_error, sizeof d->world_error,
                  "each of the %lld tasks of this step is alone: srun was called without "
                  "--mpi=pmi2",
-                 (long long)number("SLURM_STEP_NUM_TASKS"));
+                 (long long)bl_environment_number("SLURM_STEP_NUM_TASKS"));
     } else if (bl_world_make(TIMEOUT, &d->world, &cause) < 0) {
         d->world = NULL;
-        if (number("SLURM_PROCID") != 0 || number("BALLAST_PROCESS") != 0)
+        if (bl_environment_number("SLURM_PROCID") != 0 ||
+            bl_environment_number("BALLAST_PROCESS") != 0)
             return bl_error_set(err, cause.code, "%s", cause.text);
         snprintf(d->world_error, sizeof d->world_error, "%s", cause.text);
     } else {

@@ -167,7 +167,7 @@ int bl_header_write(const struct bl_setup *s, const struct bl_backend *backend,
     /* What the bits depend on, and whose rules say how. */
     bl_sum_text(sum, &order);
     json_object_set_new(j, "reduction", lines_json(order.text));
-    json_object_set_new(j, "reduction_rules", json_string("NCCL 2.30"));
+    json_object_set_new(j, "reduction_rules", json_string("NCCL " BL_ORDER_NCCL));
     bl_text_free(&order);
     json_object_set_new(j, "warmup_convention",
                         json_string(conventions[s->config->schedule.convention]));

@@ -44,8 +44,8 @@ static const char *variable(const char *name)
 
 static uint32_t number(const char *name)
 {
-    int64_t n = 0;
-    return bl_parse_int(variable(name), &n) == 0 && n > 0 && n <= UINT32_MAX ? (uint32_t)n : 0;
+    int64_t n = bl_environment_number(name);
+    return n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
 int bl_job_facts(struct bl_job_facts *out, char *id_text)

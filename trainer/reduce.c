@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/sum_math.h"
+
 /* ---- dials ----------------------------------------------------------------------------------- */
 
 static struct bl_sum_format format_of(const struct bl_precision *dials, uint32_t group)
@@ -62,7 +64,7 @@ static uint64_t buffer_end(const struct bl_reduce_setup *u, uint64_t first)
 {
     const struct bl_params *params = u->params;
     struct bl_sum_format mine = format_of(u->dials, params->items[first].group);
-    uint64_t width = mine.wire == BL_FP32 ? 4 : 2, end = first + 1;
+    uint64_t width = bl_sum_width(mine.wire), end = first + 1;
     for (; end < params->count; end++) {
         const struct bl_param *next = &params->items[end];
         struct bl_sum_format its = format_of(u->dials, next->group);
@@ -97,12 +99,6 @@ static void make_layout(const struct bl_reduce_setup *u, struct layout *out)
     }
 }
 
-static void parallel(void *context, uint64_t n, void (*body)(void *, uint64_t), void *argument)
-{
-    struct bl_backend *b = context;
-    b->ops->parallel_for(b, n, body, argument);
-}
-
 /* What is asked of a sum; `layout` is malloc'd. */
 static int prepare(const struct bl_reduce_setup *u, struct layout *layout, struct bl_sum_setup *out,
                    struct bl_error *err)
@@ -133,7 +129,7 @@ static int prepare(const struct bl_reduce_setup *u, struct layout *layout, struc
         out->part_count = u->params->items[u->head].count;
     }
     if (u->backend != NULL) {
-        out->parallel_for = parallel;
+        out->parallel_for = bl_backend_parallel_for;
         out->parallel_context = u->backend;
     }
     return 0;

@@ -291,11 +291,21 @@ static int judge(struct bl_run *r, int *names_checked, struct bl_alarms_verdict 
 static int check_alarms(struct bl_run *r, int *names_checked, struct bl_alarms_verdict *out,
                         struct bl_error *err)
 {
-    int rc = r->process == 0 ? judge(r, names_checked, out, err) : 0;
-    return r->s->config->alarm_count > 0 && (bl_world_agree(r->world, rc, err) < 0 ||
-                                             bl_world_broadcast(r->world, 0, out, sizeof *out, err))
-               ? -1
-               : rc;
+    struct {
+        int rc;
+        struct bl_alarms_verdict verdict;
+    } told = {0};
+    if (r->process == 0) {
+        told.rc = judge(r, names_checked, out, err);
+        told.verdict = *out;
+    }
+    if (r->s->config->alarm_count == 0)
+        return told.rc;
+    if (bl_world_broadcast(r->world, 0, &told, sizeof told, err) < 0)
+        return -1;
+    *out = told.verdict;
+    /* The error itself is told only when there is one. */
+    return told.rc < 0 ? bl_world_agree(r->world, r->process == 0 ? -1 : 0, err) : 0;
 }
 
 static int stopped_by_alarm(const struct bl_run *r, const char *why, struct bl_error *err)

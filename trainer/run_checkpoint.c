@@ -135,12 +135,6 @@ static int owns(void *context, struct bl_error *err)
     return bl_rundir_owns(&r->directory, err);
 }
 
-static void parallel_for(void *context, uint64_t n, void (*body)(void *, uint64_t), void *argument)
-{
-    struct bl_backend *backend = context;
-    backend->ops->parallel_for(backend, n, body, argument);
-}
-
 /* What this process writes, without plugins. */
 static int view(struct bl_run *r, struct bl_run_views *v, struct bl_checkpoint *c,
                 struct bl_error *err)
@@ -200,7 +194,7 @@ int bl_run_make_saver(struct bl_run *r, struct bl_error *err)
         .ring = (uint64_t)o->ring,
         .owns = owns,
         .context = r,
-        .parallel_for = parallel_for,
+        .parallel_for = bl_backend_parallel_for,
         .parallel_context = r->backend,
     };
     rc = bl_saver_make(&setup, &r->saving.saver, err);

@@ -6,31 +6,8 @@ test_description='checkpoints and resume'
 write_tiny
 sed -i 's/guards = .*/guards = ( { plugin = "skip_step"; window = 4; minimum = 2; sigmas = 2.0; }, { plugin = "clip_norm"; max = 1.0; } );/' tiny.cfg
 
-start() { # NAME [ARGUMENT...]
-    name=$1
-    shift
-    timeout -s KILL 60 "$BALLAST" train tiny.cfg run.name="$name" "$@" >"$name.out" 2>&1
-}
-# two NAME [ARGUMENT...]: two processes; the exit code is that of process 0.
-two() {
-    name=$1
-    shift
-    rm -rf meet && mkdir meet
-    for p in 1 0; do
-        BALLAST_PROCESS=$p BALLAST_PROCESSES=2 BALLAST_MEET=$PWD/meet \
-            timeout -s KILL 60 "$BALLAST" train tiny.cfg run.name="$name" "$@" >"$name.$p.out" 2>&1 &
-        eval "pid$p=\$!"
-    done
-    wait "$pid1"
-    second=$?
-    wait "$pid0" && test $second -eq 0
-}
-if rm -rf meet && two probe run.steps=1 --fresh; then
-    test_set_prereq PROCESSES
-else
-    say "several processes cannot be started here (built without UCX?): their tests are skipped"
-fi
-# until NAME STEP COPY: a copy of a run as it was after STEP.
+several_processes
+# until_step NAME STEP COPY: a copy of a run as it was after STEP.
 until_step() {
     rm -rf "runs/$3" && cp -r "runs/$1" "runs/$3" &&
         for step in "runs/$3/checkpoints"/[0-9]*; do
@@ -46,27 +23,27 @@ plugins_of() { # the plugins' states of a checkpoint, which are text
 }
 
 test_expect_success 'a resume after any step comes to the bits of the run that nobody stopped, plugins too' '
-    start whole run.checkpoint_every=1 run.keep=9 && grep "guard.skip_step" runs/whole/checkpoints/3/plugins.safetensors &&
+    begin whole run.checkpoint_every=1 run.keep=9 && grep "guard.skip_step" runs/whole/checkpoints/3/plugins.safetensors &&
     for k in 1 2 3 4 5; do
-        until_step whole $k part && start part run.checkpoint_every=1 run.keep=9 && grep "resuming from runs/part/checkpoints/$k" part.out &&
+        until_step whole $k part && begin part run.checkpoint_every=1 run.keep=9 && grep "resuming from runs/part/checkpoints/$k" part.out &&
         equal whole part && plugins_of whole >a && plugins_of part >b && test_cmp a b || return 1
     done'
 
 test_expect_success 'run.save = "sync" makes the same checkpoints' '
-    start sync run.checkpoint_every=1 run.keep=9 "run.save=\"sync\"" && equal whole sync && equal whole sync 3 &&
+    begin sync run.checkpoint_every=1 run.keep=9 "run.save=\"sync\"" && equal whole sync && equal whole sync 3 &&
     grep -q "time/checkpoint" runs/sync/metrics.jsonl && grep -q "time/checkpoint" runs/whole/metrics.jsonl'
 
 test_expect_success PROCESSES 'two processes write two shards, which one process, two, and one after two resume to the same bits' '
-    start emulated cluster.emulate=2 run.checkpoint_every=1 run.keep=9 &&
+    begin emulated cluster.emulate=2 run.checkpoint_every=1 run.keep=9 &&
     two real run.checkpoint_every=1 run.keep=9 && ls runs/real/checkpoints/3/optimizer-2-of-2.safetensors && equal emulated real && equal emulated real 3 &&
-    until_step real 3 part && start part cluster.emulate=2 run.checkpoint_every=1 && equal emulated part &&
+    until_step real 3 part && begin part cluster.emulate=2 run.checkpoint_every=1 && equal emulated part &&
     until_step real 3 part && two part run.checkpoint_every=1 && equal emulated part &&
     until_step emulated 2 part && two part run.checkpoint_every=1 run.steps=6 "cluster.shard=\"optimizer\"" && equal emulated part &&
-    until_step part 4 again && start again cluster.emulate=2 && equal emulated again'
+    until_step part 4 again && begin again cluster.emulate=2 && equal emulated again'
 
 test_expect_success PROCESSES 'other ranks: refused with the numbers, --replan goes on with the next sample' '
-    until_step emulated 3 w && test_expect_code 5 start w && grep "cluster.emulate is 2 there, 1 now" w.out && grep -e --replan w.out &&
-    start w --replan && grep "replan: cluster.emulate: 2 -> 1" w.out && grep "\"sample\": 48" runs/w/checkpoints/6/state.json &&
+    until_step emulated 3 w && test_expect_code 5 begin w && grep "cluster.emulate is 2 there, 1 now" w.out && grep -e --replan w.out &&
+    begin w --replan && grep "replan: cluster.emulate: 2 -> 1" w.out && grep "\"sample\": 48" runs/w/checkpoints/6/state.json &&
     close loss/ce emulated w 1e-4'
 
 # ---- damage --------------------------------------------------------------------------------------
@@ -74,7 +51,7 @@ test_expect_success PROCESSES 'other ranks: refused with the numbers, --replan g
 # bad NAME STEP COMMAND: the newest checkpoint, in $c, is damaged by COMMAND; the one before is taken.
 bad() {
     until_step whole "$2" hurt && c=runs/hurt/checkpoints/$2 && eval "$3" &&
-        start hurt run.checkpoint_every=1 run.keep=9 && grep "warning: .*$c.*the checkpoint before is taken" hurt.out &&
+        begin hurt run.checkpoint_every=1 run.keep=9 && grep "warning: .*$c.*the checkpoint before is taken" hurt.out &&
         grep "resuming from runs/hurt/checkpoints/$(($2 - 1))$" hurt.out && equal whole hurt
 }
 for how in 'truncate -s 100 $c/model.safetensors' ': >$c/optimizer-1-of-1.safetensors' ': >$c/state.json' \
@@ -82,49 +59,49 @@ for how in 'truncate -s 100 $c/model.safetensors' ': >$c/optimizer-1-of-1.safete
     'cp runs/whole/checkpoints/1/state.json $c/' 'printf x | dd of=$c/model.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null' \
     'rm -r $c; cp -r runs/wide/checkpoints/6 $c; sed -i "s/x/x/" $c/state.json' 'echo hello >$c/state.json' 'rm -r $c; : >$c'; do
     test_expect_success "the newest checkpoint: $how" '
-        { test -e runs/wide || start wide model.width=16; } && bad whole 4 "$how"'
+        { test -e runs/wide || begin wide model.width=16; } && bad whole 4 "$how"'
 done
 
 test_expect_success 'no good one is left: exit 5, each with its reason, and nothing is changed' '
     until_step whole 3 none && for k in 1 2 3; do : >runs/none/checkpoints/$k/model.safetensors; done &&
-    test_expect_code 5 start none && for k in 1 2 3; do grep "checkpoints/$k/model.safetensors: damaged" none.out || return 1; done &&
+    test_expect_code 5 begin none && for k in 1 2 3; do grep "checkpoints/$k/model.safetensors: damaged" none.out || return 1; done &&
     grep "none of the 3 checkpoints there can be used" none.out && ls runs/none/checkpoints >list && printf "1\n2\n3\n" >three && test_cmp three list'
 
 test_expect_success 'a bad newest one pushes no good one out' '
     until_step whole 3 push && : >runs/push/checkpoints/3/model.safetensors && cp -r runs/push/checkpoints/3 runs/push/checkpoints/600 &&
-    start push run.checkpoint_every=4 run.keep=1 && ls runs/push/checkpoints >list && printf "6\n600\n" >wanted && test_cmp wanted list && equal whole push'
+    begin push run.checkpoint_every=4 run.keep=1 && ls runs/push/checkpoints >list && printf "6\n600\n" >wanted && test_cmp wanted list && equal whole push'
 
 # ---- forks ---------------------------------------------------------------------------------------
 
 test_expect_success 'the ring holds the newest states; --from one of them replays to the same bits' '
-    start ring run.ring=3 && ls runs/ring/checkpoints/ring >list && printf "4\n5\n6\n" >wanted && test_cmp wanted list && equal whole ring &&
-    start replay --from runs/ring/checkpoints/ring/4 && grep "forking from runs/ring/checkpoints/ring/4" replay.out && equal whole replay &&
+    begin ring run.ring=3 && ls runs/ring/checkpoints/ring >list && printf "4\n5\n6\n" >wanted && test_cmp wanted list && equal whole ring &&
+    begin replay --from runs/ring/checkpoints/ring/4 && grep "forking from runs/ring/checkpoints/ring/4" replay.out && equal whole replay &&
     test "$(wc -l <runs/replay/metrics.jsonl)" -eq 2 && ! grep "replan:" replay.out &&
     metrics ring | tail -n 2 >a && metrics replay >b && test_cmp a b'
 
 test_expect_success '--from under another plan: every difference is logged and kept' '
-    start fork --from runs/whole/checkpoints/4 optimizer.lr=1e-3 run.steps=8 "guards=()" &&
+    begin fork --from runs/whole/checkpoints/4 optimizer.lr=1e-3 run.steps=8 "guards=()" &&
     grep "replan: optimizer.lr: 0.01 -> 0.001" fork.out && grep "replan: run.steps: 6 -> 8" fork.out && grep "replan: guards: a list of 2 -> a list of 0" runs/fork/log.txt &&
     grep "state of guard.skip_step is left out" fork.out &&
     grep "\"run.steps: 6 -> 8\"" runs/fork/attempts/1 && grep "\"state\": \".*/runs/whole/checkpoints/4\"" runs/fork/attempts/1 && grep "\"from\": " runs/fork/checkpoints/8/state.json'
 
 test_expect_success '--skip-samples moves the data on, once: the same command goes on with the fork' '
-    start skip --from runs/whole/checkpoints/2 --skip-samples 5 run.checkpoint_every=1 run.keep=9 && grep "the data goes on at sample 21 instead of 16" skip.out &&
+    begin skip --from runs/whole/checkpoints/2 --skip-samples 5 run.checkpoint_every=1 run.keep=9 && grep "the data goes on at sample 21 instead of 16" skip.out &&
     grep "\"sample\": 53" runs/skip/checkpoints/6/state.json && { equal whole skip; test $? -eq 1; } &&
     until_step skip 4 skipped &&
-    start skipped --from runs/whole/checkpoints/2 --skip-samples 5 && ! grep "goes on at" skipped.out && equal skip skipped &&
-    start skipped && grep complete skipped.out'
+    begin skipped --from runs/whole/checkpoints/2 --skip-samples 5 && ! grep "goes on at" skipped.out && equal skip skipped &&
+    begin skipped && grep complete skipped.out'
 
 test_expect_success '--from: refused where another run is, without a state, and with --fresh of its own run' '
-    until_step whole 4 own && test_expect_code 5 start own --from runs/ring/checkpoints/6 && grep "another run.name" own.out &&
-    test_expect_code 5 start new --from runs/ring/checkpoints/7 && grep "runs/ring/checkpoints/7/state.json" new.out &&
-    test_expect_code 2 start own --fresh --from runs/own/checkpoints/3 && test -e runs/own/checkpoints/3/state.json &&
-    test_expect_code 2 start own --from && test_expect_code 2 start own --from x --skip-samples -3'
+    until_step whole 4 own && test_expect_code 5 begin own --from runs/ring/checkpoints/6 && grep "another run.name" own.out &&
+    test_expect_code 5 begin new --from runs/ring/checkpoints/7 && grep "runs/ring/checkpoints/7/state.json" new.out &&
+    test_expect_code 2 begin own --fresh --from runs/own/checkpoints/3 && test -e runs/own/checkpoints/3/state.json &&
+    test_expect_code 2 begin own --from && test_expect_code 2 begin own --from x --skip-samples -3'
 
 test_expect_success '--replan: another schedule on the same run' '
-    until_step whole 4 longer && test_expect_code 5 start longer run.steps=9 && grep -e "run.steps is 6 there, 9 now.*--replan" longer.out &&
-    start longer run.steps=9 --replan && grep "replan: run.steps: 6 -> 9" longer.out && test -e runs/longer/checkpoints/9/state.json &&
-    grep "\"replan\"" runs/longer/attempts/2 && start longer run.steps=9 && grep complete longer.out'
+    until_step whole 4 longer && test_expect_code 5 begin longer run.steps=9 && grep -e "run.steps is 6 there, 9 now.*--replan" longer.out &&
+    begin longer run.steps=9 --replan && grep "replan: run.steps: 6 -> 9" longer.out && test -e runs/longer/checkpoints/9/state.json &&
+    grep "\"replan\"" runs/longer/attempts/2 && begin longer run.steps=9 && grep complete longer.out'
 
 # ---- attempts ------------------------------------------------------------------------------------
 

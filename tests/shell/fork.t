@@ -5,13 +5,6 @@ test_description='replans, forks and attempts'
 . "${top_srcdir:-.}/tests/shell/lib.sh"
 
 write_tiny
-# begin NAME [OPTION...] [KEY=VALUE...]: with whatever there is in runs/NAME. A run that should end
-# by itself and does not is a failure, not a hang.
-begin() {
-    name=$1
-    shift
-    timeout -s KILL 60 "$BALLAST" train tiny.cfg run.name="$name" "$@" >"$name.out" 2>&1
-}
 # stopped NAME [KEY=VALUE...]: a run as it was after step 3 of 6.
 stopped() {
     name=$1
@@ -134,25 +127,7 @@ test_expect_success '--skip-samples: the data moves on once in a fork, at every 
 
 # ---- several processes --------------------------------------------------------------------------
 
-# two NAME ARGUMENT...: two processes; the code of the first one.
-two() {
-    name=$1
-    shift
-    rm -rf meet && mkdir meet
-    for p in 1 0; do
-        BALLAST_PROCESS=$p BALLAST_PROCESSES=2 BALLAST_MEET=$PWD/meet timeout 60 "$BALLAST" train tiny.cfg run.name="$name" run.threads=1 "$@" >"$name.$p.out" 2>&1 &
-    done
-    first=0
-    wait $! || first=$?
-    wait
-    cat "$name.1.out" "$name.0.out" >"$name.out"
-    return $first
-}
-if two probe --fresh run.steps=1; then
-    test_set_prereq PROCESSES
-else
-    say "several processes cannot be started here (built without UCX?): their tests are skipped"
-fi
+several_processes
 test_expect_success PROCESSES 'two processes: forks and replans as one does, refusals on both' '
     train emulated cluster.emulate=2 run.checkpoint_every=3 &&
     two pair --from runs/emulated/checkpoints/3 run.checkpoint_every=5 && grep "\"checksum\": \"$(state emulated 3 self)\"" runs/pair/header.json &&

@@ -51,6 +51,41 @@ train() {
         { cat "$name.out"; return 1; }
 }
 
+# begin NAME [OPTION | KEY=VALUE...]: a start of tiny.cfg with whatever there is in runs/NAME; its code.
+# A run that should end by itself and does not is a failure, not a hang.
+begin() {
+    name=$1
+    shift
+    timeout -s KILL 60 "$BALLAST" train tiny.cfg run.name="$name" "$@" >"$name.out" 2>&1
+}
+
+# two NAME [OPTION | KEY=VALUE...]: the same by two processes, output in NAME.0.out and NAME.1.out; the
+# code of process 0, or 1 when the other one failed alone.
+two() {
+    name=$1
+    shift
+    rm -rf meet && mkdir meet || return 1
+    for p in 1 0; do
+        BALLAST_PROCESS=$p BALLAST_PROCESSES=2 BALLAST_MEET=$PWD/meet timeout -s KILL 60 \
+            "$BALLAST" train tiny.cfg run.name="$name" run.threads=1 "$@" >"$name.$p.out" 2>&1 &
+        eval "pid$p=\$!"
+    done
+    other=0
+    # shellcheck disable=SC2154 # set by eval
+    wait "$pid1" || other=$?
+    # shellcheck disable=SC2154
+    wait "$pid0" && test $other -eq 0
+}
+
+# several_processes: the prerequisite PROCESSES, where two works.
+several_processes() {
+    if two probe --fresh run.steps=1; then
+        test_set_prereq PROCESSES
+    else
+        say "several processes cannot be started here (built without UCX?): their tests are skipped"
+    fi
+}
+
 # same A B / differs A B: the final weights and optimizer state of two runs, bit by bit.
 same() {
     for part in model optimizer-1-of-1; do

@@ -424,32 +424,6 @@ static void put(const char *path, const char *text)
     assert_int_equal(bl_write_file(path, text, strlen(text), NULL), 0);
 }
 
-/* Version 2: the job's group has a limit, that of the task says "max". Version 1: one number. */
-static void cgroups(void **state)
-{
-    char root[] = "/tmp/doctor_test.XXXXXX", path[128];
-    (void)state;
-    assert_non_null(mkdtemp(root));
-    assert_int_equal(chdir(root), 0);
-    assert_int_equal(bl_make_directories("job_1/step_0", NULL), 0);
-    put("job_1/memory.max", "1000000\n");
-    put("job_1/memory.current", "400000\n");
-    put("job_1/step_0/memory.max", "max\n");
-    put("job_1/step_0/memory.current", "300000\n");
-    assert_int_equal(bl_doctor_cgroup_left(root, "0::/job_1/step_0\n"), 600000);
-    assert_int_equal(bl_doctor_cgroup_left(root, "0::/elsewhere\n"), BL_DOCTOR_NO_LIMIT);
-    assert_int_equal(bl_make_directories("memory/job_1", NULL), 0);
-    put("memory/job_1/memory.limit_in_bytes", "500000\n");
-    put("memory/job_1/memory.usage_in_bytes", "600000\n");
-    assert_int_equal(bl_doctor_cgroup_left(root, "3:cpu:/x\n4:memory:/job_1\n0::/job_1/step_0"), 0);
-    put("memory/job_1/memory.limit_in_bytes", "9223372036854771712\n"); /* none */
-    assert_int_equal(bl_doctor_cgroup_left(root, "4:memory:/job_1\n"), BL_DOCTOR_NO_LIMIT);
-    assert_int_equal(bl_doctor_cgroup_left(root, "nonsense"), BL_DOCTOR_NO_LIMIT);
-    assert_int_equal(chdir("/"), 0);
-    snprintf(path, sizeof path, "rm -rf %s", root);
-    assert_int_equal(system(path), 0);
-}
-
 static void device_files(void **state)
 {
     char root[] = "/tmp/doctor_test.XXXXXX", path[128];
@@ -537,9 +511,9 @@ int main(void)
         cmocka_unit_test(limits),        cmocka_unit_test(directory),
         cmocka_unit_test(locks),         cmocka_unit_test(disk),
         cmocka_unit_test(time_limit),    cmocka_unit_test(requeue),
-        cmocka_unit_test(many_hosts),    cmocka_unit_test(cgroups),
-        cmocka_unit_test(device_files),  cmocka_unit_test(step_seconds),
-        cmocka_unit_test(scontrol),      cmocka_unit_test(folder),
+        cmocka_unit_test(many_hosts),    cmocka_unit_test(device_files),
+        cmocka_unit_test(step_seconds),  cmocka_unit_test(scontrol),
+        cmocka_unit_test(folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@
 #include "checkpoint/merged.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/saver.h"
+#include "tests/lib/checkpoint.h"
 
 static char folder[] = "/tmp/ballast-saver-XXXXXX";
 
@@ -366,7 +367,7 @@ static void test_swapped_files(void **state)
     (void)state;
     for (uint64_t step = 1; step <= 2; step++) {
         make_model(&m, step, (float)step, 0, ELEMENTS, 0, 1, 0);
-        assert_int_equal(bl_checkpoint_write(in_folder("swap"), &m.c, 0, &err), 0);
+        assert_int_equal(write_checkpoint(in_folder("swap"), &m.c, 0, &err), 0);
     }
     for (size_t f = 0; f < 3; f++) {
         char other[1 << 14];

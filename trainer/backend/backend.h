@@ -218,4 +218,12 @@ int bl_backend_cpu(uint32_t threads, const char *isa, struct bl_backend **out,
                    struct bl_error *err);
 void bl_backend_destroy(struct bl_backend *b); /* NULL is fine */
 
+/* parallel_for as a callback: `backend` is a struct bl_backend. */
+static inline void bl_backend_parallel_for(void *backend, uint64_t n,
+                                           void (*body)(void *, uint64_t), void *argument)
+{
+    struct bl_backend *b = backend;
+    b->ops->parallel_for(b, n, body, argument);
+}
+
 #endif

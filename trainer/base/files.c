@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 static int make_one(const char *path, struct bl_error *err)
 {
     struct stat st;
@@ -199,4 +201,36 @@ fail:
     free(text);
     close(fd);
     return -1;
+}
+
+int bl_checksum_file(const char *path, uint64_t *out)
+{
+    XXH64_state_t *state = XXH64_createState();
+    char *buffer = malloc(1 << 20);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), answer = -1;
+    struct stat st;
+    ssize_t got;
+
+    if (!state || !buffer || fd < 0 || fstat(fd, &st) != 0)
+        goto done;
+    if (!S_ISREG(st.st_mode)) {
+        errno = EINVAL;
+        goto done;
+    }
+    XXH64_reset(state, 0);
+    while ((got = read(fd, buffer, 1 << 20)) != 0) {
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            goto done;
+        XXH64_update(state, buffer, (size_t)got);
+    }
+    *out = XXH64_digest(state);
+    answer = 0;
+done:
+    if (fd >= 0)
+        close(fd);
+    free(buffer);
+    XXH64_freeState(state);
+    return answer;
 }

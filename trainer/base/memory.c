@@ -60,7 +60,7 @@ static unsigned long long read_kib(const char *path, const char *key)
     return kib;
 }
 
-uint64_t bl_memory_unused(void)
+uint64_t bl_memory_of_system(void)
 {
     struct rlimit limit;
     uint64_t bytes = (uint64_t)read_kib("/proc/meminfo", "MemAvailable:") * 1024;
@@ -70,10 +70,18 @@ uint64_t bl_memory_unused(void)
         if (bytes == 0 || left < bytes)
             bytes = left;
     }
-    uint64_t group = bl_cgroup_memory_left("/proc/self/cgroup", "/sys/fs/cgroup");
-    if (group != UINT64_MAX && (bytes == 0 || group < bytes))
-        bytes = group;
     return bytes;
+}
+
+uint64_t bl_memory_of_group(void)
+{
+    return bl_cgroup_memory_left("/proc/self/cgroup", "/sys/fs/cgroup");
+}
+
+uint64_t bl_memory_unused(void)
+{
+    uint64_t bytes = bl_memory_of_system(), group = bl_memory_of_group();
+    return group != UINT64_MAX && (bytes == 0 || group < bytes) ? group : bytes;
 }
 
 uint64_t bl_memory_peak(void)

@@ -14,5 +14,8 @@ uint64_t bl_memory_peak(void); /* bytes, of the process (VmHWM) */
  * left of its limit on address space, and of its control group's on memory. 0 when neither can be
  * told. */
 uint64_t bl_memory_unused(void);
+/* The same in two parts: without the control group, and of that alone (UINT64_MAX: no limit). */
+uint64_t bl_memory_of_system(void);
+uint64_t bl_memory_of_group(void);
 
 #endif

@@ -134,6 +134,12 @@ int bl_parse_int(const char *text, int64_t *out)
     return 0;
 }
 
+int64_t bl_environment_number(const char *name)
+{
+    int64_t n = 0;
+    return bl_parse_int(getenv(name), &n) == 0 && n > 0 ? n : 0;
+}
+
 #define WORD_MAX 63
 
 /* Edit distance with transpositions of neighbours (optimal string alignment), case ignored. */

@@ -24,6 +24,8 @@ const char *bl_double_text(double value, char *buffer);
 /* Locale-independent strtod over the whole string; 0 or -1. */
 int bl_parse_double(const char *text, double *out);
 int bl_parse_int(const char *text, int64_t *out);
+/* A whole number above 0 in an environment variable; 0 for anything else. */
+int64_t bl_environment_number(const char *name);
 /* The candidate (NULL-terminated list) nearest to word by edit distance, NULL when none is near. */
 const char *bl_nearest(const char *word, const char *const *candidates);
 /* 12.3M, 4.56G ... for people. buffer of at least 32 bytes. */
@@ -37,6 +39,8 @@ int bl_check_target(const char *path, struct bl_error *err);
 /* Writes a whole file: temporary beside it, fsync, rename. A reader sees the old or the new.
  * Refuses what bl_check_target does, but replaces a symbolic link. */
 int bl_write_file(const char *path, const void *bytes, size_t n, struct bl_error *err);
+/* XXH64 (seed 0) of a regular file; 0, or -1 with errno. */
+int bl_checksum_file(const char *path, uint64_t *out);
 /* Reads a whole regular file (malloc'd, NUL after the end). Refuses more than `limit` bytes. */
 int bl_read_file(const char *path, size_t limit, char **out, size_t *n, struct bl_error *err);
 

@@ -2,12 +2,9 @@
 #include "checkpoint/checkpoint.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <jansson.h>
 #include <xxhash.h>
@@ -24,38 +21,6 @@ const char *bl_checkpoint_shard_name(uint32_t shard, uint32_t shards, char out[B
     snprintf(out, BL_SHARD_NAME, "optimizer-%" PRIu32 "-of-%" PRIu32 ".safetensors", shard + 1,
              shards);
     return out;
-}
-
-int bl_checkpoint_checksum(const char *path, uint64_t *out)
-{
-    XXH64_state_t *state = XXH64_createState();
-    char *buffer = malloc(1 << 20);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), answer = -1;
-    struct stat st;
-    ssize_t got;
-
-    if (!state || !buffer || fd < 0 || fstat(fd, &st) != 0)
-        goto done;
-    if (!S_ISREG(st.st_mode)) {
-        errno = EINVAL;
-        goto done;
-    }
-    XXH64_reset(state, 0);
-    while ((got = read(fd, buffer, 1 << 20)) != 0) {
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            goto done;
-        XXH64_update(state, buffer, (size_t)got);
-    }
-    *out = XXH64_digest(state);
-    answer = 0;
-done:
-    if (fd >= 0)
-        close(fd);
-    free(buffer);
-    XXH64_freeState(state);
-    return answer;
 }
 
 static char *to_hex(const unsigned char *bytes, uint64_t n)
@@ -246,38 +211,4 @@ int bl_checkpoint_check_numbers(const struct bl_checkpoint_info *i, const char *
     if (i->step <= INT64_MAX && i->sample <= INT64_MAX && i->micro <= INT64_MAX)
         return 0;
     return bl_error_set(err, BL_EXIT_FAILED, "%s: step, sample or micro is beyond 2^63", directory);
-}
-
-int bl_checkpoint_write(const char *directory, const struct bl_checkpoint *c, uint64_t keep,
-                        struct bl_error *err)
-{
-    const struct bl_checkpoint_info *i = &c->info;
-    char *temporary = bl_format("%s/.tmp-%" PRIu32 "-%" PRIu64, directory, i->attempt, i->step);
-    struct bl_checkpoint_sums sums;
-    int answer = -1, made = 0;
-
-    if (!temporary) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", directory);
-        goto done;
-    }
-    if (bl_checkpoint_check_numbers(i, directory, err) != 0 ||
-        bl_make_directories(directory, err) != 0)
-        goto done;
-    if (bl_checkpoint_remove(temporary) != 0 || mkdir(temporary, 0777) != 0) {
-        bl_error_set(err, BL_EXIT_FAILED, "%s: %s", temporary, strerror(errno));
-        goto done;
-    }
-    made = 1;
-    if (bl_checkpoint_write_files(temporary, c, &sums, err) != 0 ||
-        bl_checkpoint_write_state(temporary, c, &sums, &sums.optimizer, err) != 0 ||
-        bl_checkpoint_publish(directory, temporary, i->attempt, i->step, err) != 0)
-        goto done;
-    made = 0;
-    bl_checkpoint_prune(directory, keep, 0, i->step, i->attempt);
-    answer = 0;
-done:
-    if (made)
-        bl_checkpoint_remove(temporary);
-    free(temporary);
-    return answer;
 }

@@ -66,15 +66,6 @@ struct bl_checkpoint {
     size_t loaded_count;
 };
 
-/* Writes <directory>/.tmp-<attempt>-<step>, then renames it to <directory>/<step>; a folder of that
- * name is replaced. Makes `directory`. Afterwards removes all but the `keep` newest steps (0: keeps
- * all) and what killed attempts up to this one left behind. */
-int bl_checkpoint_write(const char *directory, const struct bl_checkpoint *c, uint64_t keep,
-                        struct bl_error *err);
-
-/* Step of the newest complete checkpoint in `directory`: 1 found, 0 none (also when there is no
- * such directory), -1 error. */
-int bl_checkpoint_latest(const char *directory, uint64_t *step, struct bl_error *err);
 /* All folders named by a step, ascending, whole or not; malloc'd. */
 int bl_checkpoint_steps(const char *directory, uint64_t **out, size_t *count, struct bl_error *err);
 /* Puts back a checkpoint whose replacement was cut off by a kill: before steps are looked for, by

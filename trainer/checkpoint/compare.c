@@ -99,7 +99,7 @@ static const struct bl_tensor *whole(const struct set *s, const struct bl_tensor
     *own = NULL;
     if (t->data || t->count == 0)
         return t;
-    *own = malloc(t->count * (t->dtype == BL_FP64 ? 8 : t->dtype == BL_FP32 ? 4 : 2));
+    *own = malloc(t->count * bl_checkpoint_element_bytes(t->dtype));
     if (!*own)
         return NULL;
     bl_merged_read(s->merged, t, 0, t->count, *own);
@@ -120,11 +120,6 @@ static double element(const struct bl_tensor *t, uint64_t i)
     bits = (uint32_t)((const uint16_t *)t->data)[i] << 16;
     memcpy(&value, &bits, sizeof(value));
     return (double)value;
-}
-
-static uint64_t element_bytes(const struct bl_tensor *t)
-{
-    return t->dtype == BL_FP64 ? 8 : t->dtype == BL_FP32 ? 4 : 2;
 }
 
 static const char *dtype_text(const struct bl_tensor *t)
@@ -166,7 +161,8 @@ static int compare_one(const struct bl_tensor *a, const struct bl_tensor *b, int
         return 1;
     }
     if (a->dtype == b->dtype &&
-        (a->count == 0 || memcmp(a->data, b->data, a->count * element_bytes(a)) == 0)) {
+        (a->count == 0 ||
+         memcmp(a->data, b->data, a->count * bl_checkpoint_element_bytes(a->dtype)) == 0)) {
         fprintf(out, "identical\n");
         return 0;
     }

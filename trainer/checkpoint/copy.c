@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "checkpoint/internal.h"
 
 #define PIECE (4u << 20) /* bytes that one thread copies at a time */
 
@@ -128,7 +129,7 @@ static struct bl_checkpoint_loaded *copy_loaded(const struct bl_checkpoint *c, i
 
 static uint64_t bytes_of(const struct bl_tensor *t)
 {
-    return t->count * (t->dtype == BL_FP64 ? 8 : t->dtype == BL_BF16 ? 2 : 4);
+    return t->count * bl_checkpoint_element_bytes(t->dtype);
 }
 
 /* 64-byte lines, so that pieces of several threads share none. */

@@ -127,19 +127,6 @@ int bl_checkpoint_steps(const char *directory, uint64_t **out, size_t *count, st
     return list_steps(directory, 0, out, count, err);
 }
 
-int bl_checkpoint_latest(const char *directory, uint64_t *step, struct bl_error *err)
-{
-    uint64_t *steps;
-    size_t count;
-
-    if (list_steps(directory, 1, &steps, &count, err) != 0)
-        return -1;
-    if (count > 0)
-        *step = steps[count - 1];
-    free(steps);
-    return count > 0;
-}
-
 /* ---- leftovers -------------------------------------------------------------------------------
  *
  *     .tmp-<attempt>-<step>  being written
@@ -341,7 +328,7 @@ static int link_files(const char *from, const char *to, struct bl_error *err)
             link_file(dirfd(folder), target, entry->d_name) != 0)
             answer = bl_error_set(err, BL_EXIT_FAILED, "%s/%s: not in %s too: %s", from,
                                   entry->d_name, to, strerror(errno));
-    if (answer == 0 && fsync(target) != 0 && errno != EINVAL && errno != ENOTSUP)
+    if (answer == 0 && bl_checkpoint_sync_folder(to) != 0)
         answer = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", to, strerror(errno));
     if (folder)
         closedir(folder);

@@ -10,14 +10,18 @@
 
 enum { BL_CHECKPOINT_FORMAT = 1 };
 
+/* Of an element, as it is stored: BL_FP64, BL_BF16 or BL_FP32. */
+static inline uint64_t bl_checkpoint_element_bytes(uint32_t dtype)
+{
+    return dtype == BL_FP64 ? 8 : dtype == BL_BF16 ? 2 : 4;
+}
+
 extern const char bl_checkpoint_model[];   /* "model.safetensors" */
 extern const char bl_checkpoint_plugins[]; /* "plugins.safetensors" */
 /* "optimizer-<shard + 1>-of-<shards>.safetensors" */
 enum { BL_SHARD_NAME = 64 };
 const char *bl_checkpoint_shard_name(uint32_t shard, uint32_t shards, char out[BL_SHARD_NAME]);
 
-/* XXH64 (seed 0) of a regular file; 0, or -1 with errno. */
-int bl_checkpoint_checksum(const char *path, uint64_t *out);
 /* XXH64 of what state.json says, its key "self" left out, as 16 digits; -1: no memory. */
 int bl_checkpoint_state_sum(json_t *root, char hex[24]);
 

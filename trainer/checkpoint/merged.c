@@ -29,11 +29,6 @@ struct bl_merged {
     size_t count, capacity;
 };
 
-static uint64_t element_bytes(uint32_t dtype)
-{
-    return dtype == BL_FP64 ? 8 : dtype == BL_BF16 ? 2 : 4;
-}
-
 static int no_memory(const struct bl_merged *m, struct bl_error *err)
 {
     return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", m->folder);
@@ -232,7 +227,7 @@ void bl_merged_read(const struct bl_merged *m, const struct bl_tensor *t, uint64
                     uint64_t end, void *to)
 {
     const struct entry *e = find_entry(m, t->name);
-    uint64_t bytes = element_bytes(t->dtype);
+    uint64_t bytes = bl_checkpoint_element_bytes(t->dtype);
 
     for (size_t i = 0; e && i < e->count; i++) {
         const struct part *p = &e->parts[i];

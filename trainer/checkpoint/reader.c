@@ -170,7 +170,7 @@ static int check_file(const struct bl_checkpoint_reader *r, const json_t *root, 
         return bl_error_set(err, BL_EXIT_FAILED, "%s: no memory", r->path);
     if (!wanted) {
         bl_error_set(err, BL_EXIT_CHECKPOINT, "%s/state.json: no checksum of %s", r->path, name);
-    } else if (bl_checkpoint_checksum(path, &sum) != 0) {
+    } else if (bl_checksum_file(path, &sum) != 0) {
         bl_error_set(err, BL_EXIT_CHECKPOINT, "%s: %s", path, strerror(errno));
     } else {
         snprintf(hex, sizeof(hex), "%016" PRIx64, sum);
@@ -449,7 +449,7 @@ int bl_checkpoint_read(const struct bl_checkpoint_reader *r, const struct bl_che
         return -1;
     for (size_t i = 0; i < to->weight_count; i++) {
         const struct bl_tensor *w = &to->weights[i];
-        uint64_t bytes = w->dtype == BL_FP64 ? 8 : w->dtype == BL_BF16 ? 2 : 4;
+        uint64_t bytes = bl_checkpoint_element_bytes(w->dtype);
         if (w->count > 0)
             memcpy(w->data, bl_safetensors_find(r->model, w->name)->data, w->count * bytes);
     }

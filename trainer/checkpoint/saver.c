@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "base/memory.h"
 #include "base/strings.h"
 #include "checkpoint/copy.h"
 #include "checkpoint/internal.h"

@@ -7,7 +7,6 @@
 #include "collectives/bootstrap.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,7 +137,6 @@ static int gather(struct bl_bootstrap *b, const char *mine, char **cards, struct
     struct pmi2 *p = b->state;
     if (put_text(p, b->process, mine, err) != 0)
         return -1;
-    errno = 0;
     int rc = p->fence();
     if (rc != 0)
         return bl_error_set(err, BL_EXIT_PEER,

@@ -131,6 +131,21 @@ void bl_order_piece(const struct bl_order *o, uint64_t index, struct bl_order_pi
     o->piece(o, index, out);
 }
 
+uint64_t bl_order_find(const struct bl_order *order, uint64_t element)
+{
+    uint64_t low = 0, high = bl_order_pieces(order) - 1;
+    while (low < high) {
+        struct bl_order_piece piece;
+        uint64_t middle = low + (high - low) / 2;
+        bl_order_piece(order, middle, &piece);
+        if (piece.end <= element)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 uint32_t bl_order_programs(const struct bl_order *o)
 {
     return o->programs;

@@ -14,13 +14,15 @@
  *     WIRE      to the format of partial sums, then to the wire's: it travels on
  * and `at`, the rank that does it: x_r, or the partial sum, travels there when it is elsewhere.
  *
- * Orders follow NCCL 2.30 (ring, tree, double binary tree, NVLS as a model); see each builder. */
+ * Orders follow NCCL's (ring, tree, double binary tree, NVLS as a model); see each builder. */
 #ifndef BL_COLLECTIVES_ORDER_H
 #define BL_COLLECTIVES_ORDER_H
 
 #include <ballast/precision.h>
 
 #include "config/config.h"
+
+#define BL_ORDER_NCCL "2.30" /* whose orders these are */
 
 enum bl_order_op { BL_ORDER_SET, BL_ORDER_ADD, BL_ORDER_MERGE };
 enum bl_order_rounding { BL_ORDER_EXACT, BL_ORDER_SUM, BL_ORDER_WIRE };
@@ -56,6 +58,8 @@ void bl_order_free(struct bl_order *o);
 /* Pieces cover [0, elements) in ascending order without gaps; computed, not stored. */
 uint64_t bl_order_pieces(const struct bl_order *o);
 void bl_order_piece(const struct bl_order *o, uint64_t index, struct bl_order_piece *out);
+/* Index of the piece that an element of the buffer is in. */
+uint64_t bl_order_find(const struct bl_order *o, uint64_t element);
 
 /* Programs: steps are computed on demand, so that W = 4096 costs no table of W^2. */
 uint32_t bl_order_programs(const struct bl_order *o);

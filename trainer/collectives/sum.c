@@ -245,21 +245,6 @@ int bl_sum_describe(const struct bl_sum_setup *setup, uint64_t *bytes, struct bl
 
 /* ---- tools of the executors ------------------------------------------------------------------ */
 
-uint64_t bl_sum_find(const struct bl_order *order, uint64_t element)
-{
-    uint64_t low = 0, high = bl_order_pieces(order) - 1;
-    while (low < high) {
-        struct bl_order_piece piece;
-        uint64_t middle = low + (high - low) / 2;
-        bl_order_piece(order, middle, &piece);
-        if (piece.end <= element)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 void bl_sum_parallel(const struct bl_sum *s, uint64_t n, void (*body)(void *, uint64_t),
                      void *argument)
 {

@@ -119,7 +119,7 @@ static void work_block(void *argument, uint64_t block)
     const struct bl_sum_item *item = w->r->item;
     uint64_t base = item->buffer.begin, at = w->batch->begin + block * BL_SUM_BLOCK;
     uint64_t end = bl_order_less(at + BL_SUM_BLOCK, w->batch->end);
-    for (uint64_t k = bl_sum_find(item->order, at - base); at < end; k++) {
+    for (uint64_t k = bl_order_find(item->order, at - base); at < end; k++) {
         struct bl_order_piece piece;
         bl_order_piece(item->order, k, &piece);
         uint64_t stop = bl_order_less(base + piece.end, end);

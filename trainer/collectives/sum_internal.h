@@ -103,9 +103,6 @@ static inline struct bl_sum_random bl_sum_random_at(const struct bl_sum *s,
     return (struct bl_sum_random){.seed = s->setup.seed, .step = run->step, .element = element};
 }
 
-/* The piece that has an element, counted from the buffer's beginning. */
-uint64_t bl_sum_find(const struct bl_order *order, uint64_t element);
-
 void bl_sum_parallel(const struct bl_sum *s, uint64_t n, void (*body)(void *, uint64_t),
                      void *argument);
 int bl_sum_contribute(const struct bl_sum *s, const struct bl_sum_run *run, uint32_t rank,

@@ -87,7 +87,7 @@ static int make_batches(const struct bl_sum_exchange *x, const struct bl_sum_ite
     uint64_t base = item->buffer.begin, at = span->begin;
     if (at == span->end)
         return 0;
-    for (uint64_t k = bl_sum_find(item->order, at - base); at < span->end; k++) {
+    for (uint64_t k = bl_order_find(item->order, at - base); at < span->end; k++) {
         struct bl_order_piece piece;
         bl_order_piece(item->order, k, &piece);
         for (uint64_t end = bl_order_less(base + piece.end, span->end); at < end;) {

@@ -292,7 +292,7 @@ static void visit_block(void *argument, uint64_t index)
     uint64_t base = item->buffer.begin, at = block->begin;
     if (block->array == BL_SUM_PART && v->run->part_out == NULL)
         return;
-    for (uint64_t k = bl_sum_find(item->order, at - base); at < block->end; k++) {
+    for (uint64_t k = bl_order_find(item->order, at - base); at < block->end; k++) {
         struct bl_order_piece piece;
         bl_order_piece(item->order, k, &piece);
         uint64_t end = bl_order_less(base + piece.end, block->end);

@@ -30,7 +30,6 @@ struct bl_transfer {
     struct bl_transport *t;
     struct bl_transfer *previous, *next; /* all that were started and not given back */
     uint32_t peer;
-    int sends;
     uint64_t tag;
     size_t bytes;
     size_t left;  /* pieces that are not complete */

@@ -10,8 +10,8 @@ static uint64_t tag_of(int space, uint32_t sender, uint64_t tag)
     return (uint64_t)space << TAG_KIND_SHIFT | (uint64_t)sender << TAG_SENDER_SHIFT | tag;
 }
 
-static struct bl_transfer *new_transfer(struct bl_transport *t, uint32_t peer, int sends,
-                                        uint64_t tag, size_t bytes, struct bl_error *err)
+static struct bl_transfer *new_transfer(struct bl_transport *t, uint32_t peer, uint64_t tag,
+                                        size_t bytes, struct bl_error *err)
 {
     size_t pieces = bytes == 0 ? 1 : (bytes - 1) / PIECE_BYTES + 1;
     struct bl_transfer *x = calloc(1, sizeof *x + pieces * sizeof x->pieces[0]);
@@ -21,7 +21,6 @@ static struct bl_transfer *new_transfer(struct bl_transport *t, uint32_t peer, i
     }
     x->t = t;
     x->peer = peer;
-    x->sends = sends;
     x->tag = tag;
     x->bytes = bytes;
     x->left = x->piece_count = pieces;
@@ -84,20 +83,23 @@ static int over(const struct bl_transport *t, struct bl_error *err)
                         t->failed ? t->cause : "the connections have been ended");
 }
 
+/* A transfer whose pieces are to be handed to UCX; NULL with an error. */
+static struct bl_transfer *begin(struct bl_transport *t, uint32_t peer, uint64_t tag, size_t bytes,
+                                 struct bl_error *err)
+{
+    if (t->over) {
+        over(t, err);
+        return NULL;
+    }
+    return new_transfer(t, peer, tag, bytes, err);
+}
+
 int bl_ucx_send(struct bl_transport *t, uint32_t to, int space, uint64_t tag, const void *data,
                 size_t bytes, struct bl_transfer **out, struct bl_error *err)
 {
-    int rc = -1;
     bl_ucx_enter(t);
-    struct bl_transfer *x = NULL;
-    if (t->over) {
-        over(t, err);
-        goto out;
-    }
-    x = new_transfer(t, to, 1, tag, bytes, err);
-    if (x == NULL)
-        goto out;
-    for (size_t i = 0; i < x->piece_count; i++) {
+    struct bl_transfer *x = begin(t, to, tag, bytes, err);
+    for (size_t i = 0; x != NULL && i < x->piece_count; i++) {
         struct piece *p = &x->pieces[i];
         ucp_request_param_t how = {.op_attr_mask =
                                        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
@@ -110,30 +112,22 @@ int bl_ucx_send(struct bl_transport *t, uint32_t to, int space, uint64_t tag, co
         if (!UCS_PTR_IS_PTR(request))
             complete(p, UCS_PTR_STATUS(request));
     }
-    if (x->left > 0)
-        ucp_worker_signal(t->worker); /* the background thread looks after it */
-    t->sent += bytes;
-    *out = x;
-    rc = 0;
-out:
+    if (x != NULL) {
+        if (x->left > 0)
+            ucp_worker_signal(t->worker); /* the background thread looks after it */
+        t->sent += bytes;
+        *out = x;
+    }
     bl_ucx_leave(t);
-    return rc;
+    return x != NULL ? 0 : -1;
 }
 
 int bl_ucx_receive(struct bl_transport *t, uint32_t from, int space, uint64_t tag, void *data,
                    size_t bytes, struct bl_transfer **out, struct bl_error *err)
 {
-    int rc = -1;
     bl_ucx_enter(t);
-    struct bl_transfer *x = NULL;
-    if (t->over) {
-        over(t, err);
-        goto out;
-    }
-    x = new_transfer(t, from, 0, tag, bytes, err);
-    if (x == NULL)
-        goto out;
-    for (size_t i = 0; i < x->piece_count; i++) {
+    struct bl_transfer *x = begin(t, from, tag, bytes, err);
+    for (size_t i = 0; x != NULL && i < x->piece_count; i++) {
         struct piece *p = &x->pieces[i];
         /* UCX 1.13 tells size and tag of a message that was there already only to a callback. */
         ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
@@ -147,11 +141,10 @@ int bl_ucx_receive(struct bl_transport *t, uint32_t from, int space, uint64_t ta
         if (UCS_PTR_IS_ERR(request))
             complete(p, UCS_PTR_STATUS(request));
     }
-    *out = x;
-    rc = 0;
-out:
+    if (x != NULL)
+        *out = x;
     bl_ucx_leave(t);
-    return rc;
+    return x != NULL ? 0 : -1;
 }
 
 static void check(struct bl_transport *t, const struct bl_transfer *x)

@@ -115,9 +115,6 @@ void bl_check_requeue(const struct bl_doctor_case *c, struct bl_doctor_finding *
 void bl_doctor_look(const char *dev, struct bl_doctor_facts *out);
 /* The bit sets of GPUs in the folder. */
 void bl_doctor_look_gpus(const char *dev, uint64_t *there, uint64_t *usable);
-/* What its control groups leave this process, in bytes. root: "/sys/fs/cgroup", groups: what
- * /proc/self/cgroup says (either version). */
-uint64_t bl_doctor_cgroup_left(const char *root, const char *groups);
 /* What a made setup says: checksums, memory, threads. b: its budget. */
 int bl_doctor_look_setup(const struct bl_setup *s, uint32_t processes, struct bl_doctor_facts *out,
                          struct bl_budget *b, struct bl_error *err);

@@ -1,5 +1,4 @@
 /* Facts of one process: its node, its limits, its program. */
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,32 +12,6 @@
 #include "base/memory.h"
 #include "base/strings.h"
 #include "doctor/doctor.h"
-
-static int64_t number(const char *name)
-{
-    const char *text = getenv(name);
-    int64_t n = 0;
-    return text != NULL && bl_parse_int(text, &n) == 0 && n > 0 ? n : 0;
-}
-
-/* 0 when it cannot be read. */
-static uint64_t hash_file(const char *path)
-{
-    FILE *f = fopen(path, "re");
-    XXH64_state_t *state = XXH64_createState();
-    char block[1 << 16];
-    uint64_t sum = 0;
-    size_t n;
-    if (f != NULL && state != NULL && XXH64_reset(state, 0) == XXH_OK) {
-        while ((n = fread(block, 1, sizeof block, f)) > 0)
-            XXH64_update(state, block, n);
-        sum = ferror(f) ? 0 : XXH64_digest(state);
-    }
-    XXH64_freeState(state);
-    if (f != NULL)
-        fclose(f);
-    return sum;
-}
 
 static uint64_t soft_limit(int which)
 {
@@ -66,79 +39,8 @@ static void look_gpus(const char *dev, struct bl_doctor_facts *out)
     bl_doctor_look_gpus(dev, &out->gpus, &out->gpus_usable);
     out->gpus_visible_set = visible != NULL;
     snprintf(out->gpus_visible, sizeof out->gpus_visible, "%s", visible != NULL ? visible : "");
-    out->gpus_of_job = number("SLURM_GPUS_ON_NODE") > 0 || getenv("SLURM_JOB_GPUS") != NULL ||
-                       getenv("SLURM_STEP_GPUS") != NULL;
-}
-
-/* ---- memory */
-
-/* A number in a file; NO_LIMIT when there is none, as in "max". */
-static uint64_t read_number(const char *folder, const char *name)
-{
-    char path[1024];
-    unsigned long long n = BL_DOCTOR_NO_LIMIT;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "re");
-    if (f != NULL && fscanf(f, "%llu", &n) != 1)
-        n = BL_DOCTOR_NO_LIMIT;
-    if (f != NULL)
-        fclose(f);
-    return n;
-}
-
-/* Of a group and those around it: each may have a limit. */
-static uint64_t left_in(const char *root, const char *group, const char *limit, const char *used)
-{
-    char path[768];
-    uint64_t left = BL_DOCTOR_NO_LIMIT;
-    size_t root_length = strlen(root);
-    snprintf(path, sizeof path, "%s%s", root, group);
-    for (;;) {
-        uint64_t most = read_number(path, limit), now = read_number(path, used);
-        /* version 1 says "none" with a number near 2^63 */
-        if (most < (uint64_t)1 << 60 && now != BL_DOCTOR_NO_LIMIT) {
-            uint64_t rest = most > now ? most - now : 0;
-            left = rest < left ? rest : left;
-        }
-        char *slash = strrchr(path, '/');
-        if (slash == NULL || (size_t)(slash - path) < root_length)
-            return left;
-        *slash = '\0';
-    }
-}
-
-uint64_t bl_doctor_cgroup_left(const char *root, const char *groups)
-{
-    char line[512], memory[512];
-    uint64_t left = BL_DOCTOR_NO_LIMIT;
-    snprintf(memory, sizeof memory, "%s/memory", root);
-    while (*groups != '\0') {
-        size_t n = strcspn(groups, "\n");
-        snprintf(line, sizeof line, "%.*s", (int)(n < sizeof line ? n : sizeof line - 1), groups);
-        groups += n + (groups[n] == '\n');
-        char *first = strchr(line, ':'), *second = first != NULL ? strchr(first + 1, ':') : NULL;
-        if (second == NULL)
-            continue;
-        *second = '\0';
-        uint64_t here = BL_DOCTOR_NO_LIMIT;
-        if (first[1] == '\0')
-            here = left_in(root, second + 1, "memory.max", "memory.current");
-        else if (strcmp(first + 1, "memory") == 0)
-            here = left_in(memory, second + 1, "memory.limit_in_bytes", "memory.usage_in_bytes");
-        left = here < left ? here : left;
-    }
-    return left;
-}
-
-static uint64_t cgroup_left(void)
-{
-    char text[4096];
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f != NULL)
-        fclose(f);
-    text[n] = '\0';
-    return bl_doctor_cgroup_left("/sys/fs/cgroup", text);
+    out->gpus_of_job = bl_environment_number("SLURM_GPUS_ON_NODE") > 0 ||
+                       getenv("SLURM_JOB_GPUS") != NULL || getenv("SLURM_STEP_GPUS") != NULL;
 }
 
 /* ---- all of it */
@@ -152,7 +54,7 @@ static void look_cpus(struct bl_doctor_facts *out)
             out->cpus[i / 64] |= (uint64_t)(CPU_ISSET_S(i, size, set) != 0) << i % 64;
     }
     CPU_FREE(set);
-    out->cpus_of_job = number("SLURM_CPUS_ON_NODE");
+    out->cpus_of_job = bl_environment_number("SLURM_CPUS_ON_NODE");
 }
 
 void bl_doctor_look(const char *dev, struct bl_doctor_facts *out)
@@ -161,10 +63,11 @@ void bl_doctor_look(const char *dev, struct bl_doctor_facts *out)
     if (gethostname(out->host, sizeof out->host - 1) != 0)
         strcpy(out->host, "localhost");
     snprintf(out->version, sizeof out->version, "%s", BL_VERSION);
-    out->program = hash_file("/proc/self/exe");
+    if (bl_checksum_file("/proc/self/exe", &out->program) != 0)
+        out->program = 0; /* unknown */
     look_cpus(out);
-    out->memory_free = bl_memory_unused();
-    out->memory_left = cgroup_left();
+    out->memory_free = bl_memory_of_system();
+    out->memory_left = bl_memory_of_group();
     look_gpus(dev, out);
     out->file_size = soft_limit(RLIMIT_FSIZE);
     out->open_files = soft_limit(RLIMIT_NOFILE);

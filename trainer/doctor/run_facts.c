@@ -102,13 +102,6 @@ static void ask(const char *command, char *out, size_t size)
         pclose(f);
 }
 
-static int64_t number(const char *name)
-{
-    const char *text = getenv(name);
-    int64_t n = 0;
-    return text != NULL && bl_parse_int(text, &n) == 0 && n > 0 ? n : 0;
-}
-
 static double remaining(void)
 {
     struct bl_job *job = bl_job_make();
@@ -122,9 +115,9 @@ static double remaining(void)
 void bl_doctor_look_job(struct bl_doctor_run *out)
 {
     char command[128], text[1 << 14], value[64];
-    out->job = number("SLURM_JOB_ID");
-    out->step_tasks = number("SLURM_STEP_NUM_TASKS");
-    out->job_tasks = number("SLURM_NTASKS");
+    out->job = bl_environment_number("SLURM_JOB_ID");
+    out->step_tasks = bl_environment_number("SLURM_STEP_NUM_TASKS");
+    out->job_tasks = bl_environment_number("SLURM_NTASKS");
     out->requeue = out->batch = -1;
     out->kill_wait = out->remaining = NAN;
     if (out->job == 0)

@@ -6,12 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-
-static void parallel_for(void *context, uint64_t n, void (*body)(void *, uint64_t), void *argument)
-{
-    struct bl_backend *b = context;
-    b->ops->parallel_for(b, n, body, argument);
-}
+#include "collectives/sum_math.h"
 
 static struct bl_sum_format format_of(const struct bl_lab_setup *s, uint32_t algorithm,
                                       uint32_t average)
@@ -30,7 +25,7 @@ static struct bl_order_setup order_of(const struct bl_lab_setup *s, uint32_t ran
                                    .collective = s->format->collective,
                                    .cluster = s->cluster,
                                    .elements = s->elements,
-                                   .element_bytes = s->format->wire == BL_FP32 ? 4 : 2};
+                                   .element_bytes = (uint32_t)bl_sum_width(s->format->wire)};
 }
 
 /* The sum of the terms by one format: the result in `result`, what it is off in `out`. */
@@ -45,7 +40,7 @@ static int sum_terms(const struct bl_lab_setup *s, uint32_t ranks, const struct 
                                  .buffer_count = 1,
                                  .elements = s->elements,
                                  .seed = s->seed,
-                                 .parallel_for = parallel_for,
+                                 .parallel_for = bl_backend_parallel_for,
                                  .parallel_context = s->backend};
     struct bl_sum_run run = {.step = 1,
                              .contribute = bl_lab_contribute,
@@ -257,22 +252,6 @@ static int program_text(const struct bl_order *o, uint32_t program, struct bl_te
     return rc;
 }
 
-static struct bl_order_piece piece_of(const struct bl_order *o, uint64_t element)
-{
-    uint64_t low = 0, high = bl_order_pieces(o) - 1;
-    struct bl_order_piece piece;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        bl_order_piece(o, middle, &piece);
-        if (element < piece.end)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    bl_order_piece(o, low, &piece);
-    return piece;
-}
-
 static int order_text(const struct bl_lab_setup *s, uint32_t ranks, uint32_t algorithm,
                       uint64_t element, struct bl_text *out, struct bl_error *err)
 {
@@ -280,7 +259,8 @@ static int order_text(const struct bl_lab_setup *s, uint32_t ranks, uint32_t alg
     struct bl_order *o = NULL;
     if (bl_order_make(&setup, &o, err) != 0)
         return -1;
-    struct bl_order_piece piece = piece_of(o, element);
+    struct bl_order_piece piece;
+    bl_order_piece(o, bl_order_find(o, element), &piece);
     bl_order_text(o, out);
     bl_text_add(out,
                 "\n  element %" PRIu64 " is in [%" PRIu64 ", %" PRIu64 "); rank %" PRIu32

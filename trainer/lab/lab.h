@@ -7,8 +7,6 @@
 #include "base/strings.h"
 #include "collectives/sum.h"
 
-#define BL_LAB_NCCL "2.30" /* whose orders collectives/order.h follows */
-
 /* ---- values.c: what the ranks add ---- */
 
 /* normal      N(0, 1)

@@ -110,7 +110,7 @@ void bl_lab_print(const struct bl_lab_setup *s, const struct bl_lab_result *r, F
         print_rows(r, out);
     if (r->difference_count > 0)
         print_differences(s, r, out);
-    fprintf(out, "%s# orders as in NCCL " BL_LAB_NCCL "; nvls is a model, pairwise a reference\n",
+    fprintf(out, "%s# orders as in NCCL " BL_ORDER_NCCL "; nvls is a model, pairwise a reference\n",
             r->notes.text != NULL ? r->notes.text : "");
 }
 
@@ -162,7 +162,7 @@ int bl_lab_json(const struct bl_lab_setup *s, const struct bl_lab_result *r, con
                 struct bl_error *err)
 {
     json_t *root = json_object(), *list = json_array();
-    json_object_set_new(root, "nccl", json_string(BL_LAB_NCCL));
+    json_object_set_new(root, "nccl", json_string(BL_ORDER_NCCL));
     add_word(root, "wire", s->format->wire);
     add_word(root, "sum", s->format->sum);
     add_word(root, "sum_rounding", s->format->sum_rounding);
