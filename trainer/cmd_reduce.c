@@ -311,6 +311,8 @@ int bl_cmd_reduce(int argc, char **argv, struct bl_error *err)
         goto done;
     if (o->compare.count > 0 && o->plot[0] != '\0')
         bl_error_set(err, BL_EXIT_USAGE, "--compare has no figure; leave --plot out");
+    else if (o->order.count > 0 && (o->json[0] != '\0' || o->plot[0] != '\0'))
+        bl_error_set(err, BL_EXIT_USAGE, "--order only prints; leave --json and --plot out");
     else
         rc = o->order.count > 0 ? print_order(&c, &o->order, err) : measure(&c, o, err);
 done:

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
 #include "base/strings.h"
 #include "cmd.h"
 #include "run.h"
@@ -9,6 +11,43 @@
 
 /* Until the config says cluster.timeout. */
 static const double meeting_seconds = 60;
+
+/* Processes that were told different things would train different runs, and find it out, if at all,
+ * by weights that differ. */
+static int same_for_all(const struct bl_setup *s, struct bl_world *world,
+                        const struct bl_start *how, struct bl_error *err)
+{
+    uint32_t processes = bl_world_processes(world), other = 1;
+    struct bl_text text = {0};
+    uint64_t mine = 0, *all = bl_alloc(processes, sizeof *all);
+    int rc = all == NULL ? bl_error_set(err, BL_EXIT_FAILED, "no memory to compare the configs")
+                         : bl_setup_config_text(s, &text, err);
+    if (rc == 0) {
+        bl_text_add(&text, "\n%d %d %llu %s", how->fresh, how->replan,
+                    (unsigned long long)how->skip_samples, how->from != NULL ? how->from : "");
+        rc =
+            text.failed ? bl_error_set(err, BL_EXIT_FAILED, "no memory to compare the configs") : 0;
+    }
+    if (rc == 0)
+        mine = bl_hash(text.text);
+    bl_text_free(&text);
+    rc = bl_world_agree(world, rc, err);
+    if (rc == 0)
+        rc = bl_world_gather(world, &mine, sizeof mine, all, err);
+    if (rc == 0) {
+        while (other < processes && all[other] == all[0])
+            other++;
+        if (other < processes)
+            rc = bl_error_set(err, BL_EXIT_USAGE,
+                              "the configuration or the options of process %u (%s) are not those "
+                              "of process 0 (%s): give all processes the same file, overrides and "
+                              "options",
+                              other, bl_world_host(world, other), bl_world_host(world, 0));
+        rc = bl_world_agree(world, rc, err);
+    }
+    bl_free(all);
+    return rc;
+}
 
 static int train(const char *path, int overrides, char **override, const struct bl_start *how,
                  struct bl_error *err)
@@ -22,6 +61,8 @@ static int train(const char *path, int overrides, char **override, const struct 
         bl_log_level(BL_LOG_ERROR); /* process 0 speaks for all */
     int rc = bl_setup_make(path, overrides, override, bl_world_processes(world), &setup, err);
     rc = bl_world_agree(world, rc, err);
+    if (rc == 0)
+        rc = same_for_all(setup, world, how, err);
     if (rc == 0) {
         bl_world_set_timeout(world, setup->config->cluster.timeout);
         rc = bl_run_train(setup, world, how, err); /* frees setup */

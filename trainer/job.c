@@ -273,7 +273,7 @@ static void leave_word(const char *ending, const char *line)
     char *path = bl_format("%s%s", name, ending);
     if (line == NULL || path == NULL)
         bl_error_set(&err, BL_EXIT_FAILED, "out of memory");
-    else
+    else if (bl_check_target(path, &err) == 0)
         bl_write_file(path, line, strlen(line), &err);
     if (err.code != 0)
         bl_log(BL_LOG_WARNING, "BALLAST_STATUS: %s", err.text);

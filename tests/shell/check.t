@@ -114,7 +114,8 @@ test_expect_success '--processes: a number that the ranks can be spread over' '
         grep "processes wants a number from 1" err || return 1
     done && test_expect_code 2 "$BALLAST" check tiny.cfg --processes 2>err && grep "wants a number" err &&
     test_expect_code 2 "$BALLAST" check tiny.cfg --processes 3 cluster.emulate=4 2>err &&
-    grep "4 ranks cannot be spread over 3 processes" err'
+    grep "4 ranks cannot be spread over 3 processes; start 2 or 4, or" err &&
+    test_expect_code 2 "$BALLAST" check --processes 8 tiny.cfg cluster.emulate=4 2>err && grep "start 4, or another" err'
 
 test_expect_success 'a smaller micro-batch than written is told, by train as well' '
     "$BALLAST" check tiny.cfg batch.micro=3 2>err >out && grep "batch.micro = 3 becomes 2" err &&

@@ -141,4 +141,31 @@ which=
 test_expect_success 'processes that do not divide the ranks: numbers that would' '
     start 3 thirds && ended 2 && reported "4 ranks .* 3 processes; start 2 or 4" && ! test -e runs/thirds'
 
+test_expect_success "processes with another config, run.name or option: code 2 and one line, before anything is written" '
+    for odd in run.seed=7 "run.name=\"other\"" run.checkpoint_every=2 --replan; do
+        rm -rf meet.* runs/odd runs/other && mkdir "meet.$$" && name=odd && pids= || return 1
+        for p in 0 1; do
+            more=--
+            if test "$p" = 1; then more=$odd; fi
+            set -- run.name=\"odd\" "$more"
+            if test "$more" = --; then set -- run.name=\"odd\"; fi
+            env BALLAST_PROCESSES=2 BALLAST_PROCESS="$p" BALLAST_MEET="$PWD/meet.$$" timeout 60 "$BALLAST" train tiny.cfg \
+                batch.micro=1 run.threads=1 "$@" >"odd.$p" 2>&1 &
+            pids="$pids $!"
+        done
+        ended 2 && reported "process 1 .* are not those of process 0" && test ! -e runs/odd && test ! -e runs/other ||
+            { echo "$odd" && return 1; }
+    done'
+
+test_expect_success "BALLAST_PROCESSES that differ: a line with both numbers" '
+    rm -rf meet.* && mkdir "meet.$$" &&
+    { env BALLAST_PROCESSES=2 BALLAST_PROCESS=0 BALLAST_MEET="$PWD/meet.$$" timeout 60 "$BALLAST" train tiny.cfg \
+        run.name=\"counts\" >counts.0 2>&1 & } &&
+    test_expect_code 2 env BALLAST_PROCESSES=3 BALLAST_PROCESS=1 BALLAST_MEET="$PWD/meet.$$" timeout 60 "$BALLAST" train \
+        tiny.cfg run.name=\"counts\" >counts.1 2>&1 &&
+    grep "meeting is of 2 processes, BALLAST_PROCESSES=3 here" counts.1
+    result=$?
+    wait
+    return $result'
+
 test_done

@@ -76,7 +76,7 @@ test_expect_success 'what NCCL does not have is left out of all, and refused by 
 test_expect_success 'bad options: code 2, one line, nothing else' '
     for args in "--ranks 0" "--ranks a" "--ranks" "--elements 0" "--values x" "--values lognormal:x" "--wire int8" \
         "--algorithm bogus" "--average mean" "--order 70000" "--bogus 1" "--sum_rounding nearest" "word" "--protocol x" \
-        "--algorithm ring,ring"; do
+        "--algorithm ring,ring" "--order 3 --json o.json" "--order 3 --plot o.png"; do
         # shellcheck disable=SC2086
         test_expect_code 2 "$BALLAST" reduce $args >out 2>err && test "$(wc -l <err)" -eq 1 && test ! -s out ||
             { echo "$args"; cat err; return 1; }
@@ -84,5 +84,22 @@ test_expect_success 'bad options: code 2, one line, nothing else' '
 if command -v gnuplot >/dev/null; then test_set_prereq GNUPLOT; fi
 test_expect_success GNUPLOT 'a figure' '
     reduce --ranks 8,32 --elements 512 --plot r.png && test -s r.png && test ! -s err'
+
+# Files of this folder only: as root a rename over a path of /dev would replace it for everybody.
+mkfifo fifo && ln -s nowhere link && : >file && ln -s file linked && mkdir folder
+refused() { # PATTERN OPTION FILE: code 1 and one line
+    test_expect_code 1 "$BALLAST" reduce --ranks 8 --elements 64 --values normal --algorithm ring "$2" "$3" >out 2>err &&
+        test "$(wc -l <err)" -eq 1 && grep -q "^ballast: error: cannot write $3: $1" err && return
+    cat -v err
+    return 1
+}
+outputs() { # OPTION
+    refused "it is a device or pipe" "$1" fifo && refused "it is a symbolic link" "$1" link &&
+        refused "it is a symbolic link" "$1" linked && refused "it is a folder" "$1" folder &&
+        refused "No such file" "$1" none/x && test -p fifo && test -L link && test -L linked && test ! -s file &&
+        test -d folder
+}
+test_expect_success "--json replaces no device, pipe, link or folder" "outputs --json"
+test_expect_success GNUPLOT "--plot neither, and a folder that is missing gives a line" "outputs --plot"
 
 test_done

@@ -89,8 +89,25 @@ static int sync_folder(const char *path)
     return rc;
 }
 
+int bl_check_target(const char *path, struct bl_error *err)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0 || S_ISREG(st.st_mode)) /* what else is wrong, writing finds */
+        return 0;
+    return bl_error_set(err, BL_EXIT_FAILED,
+                        "cannot write %s: it is %s, which would be replaced; name a regular file",
+                        path,
+                        S_ISDIR(st.st_mode)   ? "a folder"
+                        : S_ISLNK(st.st_mode) ? "a symbolic link"
+                                              : "a device or pipe");
+}
+
 int bl_write_file(const char *path, const void *bytes, size_t n, struct bl_error *err)
 {
+    struct stat st;
+    /* A link is replaced here: in a folder of our own it is somebody's way of keeping a copy. */
+    if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode) && bl_check_target(path, err) != 0)
+        return -1;
     char *temporary = NULL;
     int fd = -1, code;
     for (unsigned attempt = 0; fd < 0 && attempt < 1000; attempt++) {

@@ -35,7 +35,11 @@ const char *bl_human(double value, char *buffer);
 int bl_make_directories(const char *path, struct bl_error *err);
 /* All n bytes, however many calls that takes; 0, or -1 with errno. */
 int bl_write_all(int fd, const void *bytes, size_t n);
-/* Writes a whole file: temporary beside it, fsync, rename. A reader sees the old or the new. */
+/* For a path that a user named, written beside and renamed over: refuses one that is there and no
+ * regular file. A rename would replace the device, pipe or link (as root, one of /dev too). */
+int bl_check_target(const char *path, struct bl_error *err);
+/* Writes a whole file: temporary beside it, fsync, rename. A reader sees the old or the new.
+ * Refuses what bl_check_target does, but replaces a symbolic link. */
 int bl_write_file(const char *path, const void *bytes, size_t n, struct bl_error *err);
 /* XXH64 (seed 0) of a regular file; 0, or -1 with errno. */
 int bl_checksum_file(const char *path, uint64_t *out);

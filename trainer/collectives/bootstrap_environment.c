@@ -100,7 +100,10 @@ static int take_cards(const struct bl_bootstrap *b, char *round, char **cards, s
         size_t n = line != NULL ? strcspn(line, "\n") : 0;
         cards[p] = n > TOKEN ? strndup(line + TOKEN + 1, n - TOKEN - 1) : NULL;
         if (cards[p] == NULL) {
-            bl_error_set(err, BL_EXIT_FAILED, "BALLAST_MEET: the round has no card of %u", p);
+            bl_error_set(err, BL_EXIT_USAGE,
+                         "BALLAST_MEET=%s: the meeting is of %u processes, BALLAST_PROCESSES=%u "
+                         "here: give all processes the same number",
+                         ((struct meeting *)b->state)->folder, p, b->processes);
             while (p-- > 0) {
                 free(cards[p]);
                 cards[p] = NULL;

@@ -306,10 +306,15 @@ static int read_cluster(struct bl_config *c, uint32_t processes, struct bl_error
             less--;
         while (c->ranks % more != 0)
             more++;
+        char start[32];
+        if (less < more)
+            snprintf(start, sizeof start, "%u or %u", less, more);
+        else
+            snprintf(start, sizeof start, "%u", less);
         return bl_schema_refuse(group, "emulate", "cluster", err,
-                                "%u ranks cannot be spread over %u processes; start %u or %u, or "
-                                "another number that divides %u, or leave cluster.emulate out",
-                                c->ranks, processes, less, more, c->ranks);
+                                "%u ranks cannot be spread over %u processes; start %s, or another "
+                                "number that divides %u, or leave cluster.emulate out",
+                                c->ranks, processes, start, c->ranks);
     }
     return bl_config_ring_order(c, group, err);
 }

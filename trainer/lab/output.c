@@ -177,7 +177,8 @@ int bl_lab_json(const struct bl_lab_setup *s, const struct bl_lab_result *r, con
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(root);
     int rc = text == NULL ? bl_error_set(err, BL_EXIT_FAILED, "%s: out of memory", path)
-                          : bl_write_file(path, text, strlen(text), err);
+             : bl_check_target(path, err) != 0 ? -1
+                                               : bl_write_file(path, text, strlen(text), err);
     free(text);
     return rc;
 }

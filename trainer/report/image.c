@@ -18,6 +18,8 @@ int bl_image_draw(const struct bl_image *image, const char *path, char **svg, si
     char *text = NULL;
     size_t n = 0;
     int rc = -1;
+    if (bl_check_target(path, err) != 0)
+        goto done;
     if (png_part == NULL || svg_part == NULL || image->data->failed || image->body->failed) {
         bl_error_set(err, BL_EXIT_FAILED, "%s: out of memory", path);
         goto done;
@@ -37,12 +39,19 @@ int bl_image_draw(const struct bl_image *image, const char *path, char **svg, si
         bl_gnuplot_path(&t, svg_part);
         bl_text_add(&t, "\n%sunset output\n", image->body->text);
     }
+    /* gnuplot goes on after a file it cannot open, and draws to its output. */
+    FILE *probe = fopen(png_part, "we");
+    if (probe == NULL) {
+        bl_error_set(err, BL_EXIT_FAILED, "cannot write %s: %s", path, strerror(errno));
+        goto done;
+    }
+    fclose(probe);
     rc = t.failed ? bl_error_set(err, BL_EXIT_FAILED, "%s: out of memory", path)
                   : bl_gnuplot(&t, err);
     if (rc == 0 && svg != NULL)
         rc = bl_read_file(svg_part, MOST_BYTES, &text, &n, err);
     if (rc == 0 && rename(png_part, path) < 0)
-        rc = bl_error_set(err, BL_EXIT_FAILED, "%s: %s", path, strerror(errno));
+        rc = bl_error_set(err, BL_EXIT_FAILED, "cannot write %s: %s", path, strerror(errno));
     if (rc == 0 && svg != NULL) {
         *svg = text;
         *bytes = n;
