@@ -94,6 +94,7 @@ static int run_make(struct bl_run *r, struct bl_error *err)
         .rules = c->rules,
         .rule_count = c->rule_count,
         .weight_decay = c->optimizer.weight_decay,
+        .peak_learning_rate = c->optimizer.lr,
         .optimizer = s->optimizer,
         .backend = r->backend,
         .dials = &s->dials,

@@ -253,6 +253,12 @@ static void view(const struct bl_update_state *u, uint64_t p, float *state[STATE
         .weight_decay = e->weight_decay,
         .epsilon = e->epsilon,
         .update_scale = u->update_scale,
+        .peak_learning_rate = u->setup.peak_learning_rate * e->lr_scale,
+        .group = param->group,
+        .ndim = param->ndim,
+        .rows = param->dims[0],
+        .columns = param->ndim == 2 ? param->dims[1] : 1,
+        .name = param->name,
     };
 }
 

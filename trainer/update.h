@@ -39,6 +39,7 @@ struct bl_update_setup { /* everything outlives the state but the rules */
     const struct bl_rule *rules;
     size_t rule_count;
     double weight_decay;
+    double peak_learning_rate;            /* optimizer.lr */
     struct bl_plugin_instance *optimizer; /* created */
     struct bl_backend *backend;           /* its threads; NULL = the calling thread */
     const struct bl_precision *dials;     /* master, moments, rounding; NULL = all fp32 */

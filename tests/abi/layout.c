@@ -303,6 +303,12 @@ int main(void)
     MEMBER(bl_update, weight_decay);
     MEMBER(bl_update, epsilon);
     MEMBER(bl_update, update_scale);
+    MEMBER(bl_update, peak_learning_rate);
+    MEMBER(bl_update, group);
+    MEMBER(bl_update, ndim);
+    MEMBER(bl_update, rows);
+    MEMBER(bl_update, columns);
+    MEMBER(bl_update, name);
     STRUCT(bl_optimizer_ops);
     MEMBER(bl_optimizer_ops, create);
     MEMBER(bl_optimizer_ops, destroy);

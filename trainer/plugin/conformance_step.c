@@ -174,7 +174,12 @@ static void update(const struct bl_plugin_instance *i, struct parameter *p, uint
                           .gradient_scale = 1,
                           .learning_rate = rate,
                           .epsilon = NAN,
-                          .update_scale = scale};
+                          .update_scale = scale,
+                          .peak_learning_rate = rate,
+                          .ndim = 1,
+                          .rows = ELEMENTS,
+                          .columns = 1,
+                          .name = "trial"};
     *squares = o->prepare != NULL ? o->prepare(i->self, &u, 0, ELEMENTS) : NAN;
     const uint64_t pieces = (ELEMENTS + PIECE - 1) / PIECE;
     for (uint64_t n = 0; n < pieces; n++) {
@@ -307,7 +312,12 @@ static enum bl_outcome check_prepare(struct bl_trial *t)
                           .gradient_scale = 1,
                           .learning_rate = 1e-2,
                           .epsilon = NAN,
-                          .update_scale = 1};
+                          .update_scale = 1,
+                          .peak_learning_rate = 1e-2,
+                          .ndim = 1,
+                          .rows = ELEMENTS,
+                          .columns = 1,
+                          .name = "trial"};
     i->ops.optimizer.prepare(i->self, &u, 0, ELEMENTS);
     BL_EXPECT(t, memcmp(&kept, &p, sizeof p) == 0, "prepare writes to weights or states");
     return BL_CHECK_OK;

@@ -20,10 +20,16 @@ struct bl_update {
     float *const *state;   /* state[i] (count,), zero at the start; like weight and gradient it may
                             * be there only from `begin` to `end` of the call */
     double gradient_scale;
-    double learning_rate; /* schedule x optimizer.lr x the rule's lr_scale */
-    double weight_decay;  /* after rules */
-    double epsilon;       /* of a rule; NaN: none, use the plugin's own */
-    double update_scale;  /* of an update guard; 1 when there is none */
+    double learning_rate;      /* schedule x optimizer.lr x the rule's lr_scale */
+    double weight_decay;       /* after rules */
+    double epsilon;            /* of a rule; NaN: none, use the plugin's own */
+    double update_scale;       /* of an update guard; 1 when there is none */
+    double peak_learning_rate; /* optimizer.lr x the rule's lr_scale: learning_rate where the
+                                * schedule's factor is 1 */
+    uint32_t group;            /* BL_GROUP_... of the parameter */
+    uint32_t ndim;             /* 1 or 2 */
+    uint64_t rows, columns;    /* of a matrix (out, in); (count, 1) of a vector */
+    const char *name;          /* "layers.0.attn.q.weight" */
 };
 
 struct bl_optimizer_ops {
