@@ -18,6 +18,7 @@ shell_tests = %D%/shell/alarms.t %D%/shell/bad_input.t %D%/shell/bits.t %D%/shel
     %D%/shell/pack.t \
     %D%/shell/plugin.t \
     %D%/shell/ranks.t \
+    %D%/shell/policies.t \
     %D%/shell/pure_bf16.t \
     %D%/shell/reduce.t \
     %D%/shell/report.t \

@@ -1,5 +1,5 @@
 plugin_LTLIBRARIES += plugins/precision_mixed.la
-plugins_precision_mixed_la_SOURCES = %D%/mixed.c
+plugins_precision_mixed_la_SOURCES = %D%/mixed.c %D%/../mixed_table.h
 plugins_precision_mixed_la_LDFLAGS = $(plugin_ldflags)
 
 check_PROGRAMS += plugins/precision/mixed/mixed_test

@@ -24,29 +24,12 @@
  * What it cannot do: change what is reduced over ranks. A bf16 reduction is precision.wire and
  * precision.sum, on purpose apart from compute.
  */
-#include <ballast/precision.h>
-
-static const uint32_t formats[] = {BL_DIAL_GRADIENT,  BL_DIAL_ACCUMULATE, BL_DIAL_WIRE,
-                                   BL_DIAL_SUM,       BL_DIAL_MASTER,     BL_DIAL_MOMENTS,
-                                   BL_DIAL_ARITHMETIC};
+#include "../mixed_table.h"
 
 static void fill(const void *self, struct bl_precision *table)
 {
     (void)self;
-    for (uint32_t group = 0; group < BL_GROUP_COUNT; group++) {
-        uint32_t *dial = table->dial[group];
-        for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
-            dial[formats[i]] = BL_FP32;
-        dial[BL_DIAL_COMPUTE] = BL_BF16;
-        dial[BL_DIAL_LOGITS] = group == BL_GROUP_HEAD ? BL_BF16 : BL_FP32;
-        dial[BL_DIAL_DLOGITS] = group == BL_GROUP_HEAD ? BL_BF16 : BL_FP32;
-        dial[BL_DIAL_ATTENTION_OUTPUT] = group == BL_GROUP_MATRIX ? BL_BF16 : BL_FP32;
-        dial[BL_DIAL_AVERAGE] = BL_AVERAGE_DIVIDE;
-        dial[BL_DIAL_ALGORITHM] = BL_ALGORITHM_ALLTOALL;
-        dial[BL_DIAL_COLLECTIVE] = BL_COLLECTIVE_ALL_REDUCE;
-        dial[BL_DIAL_ROUNDING] = BL_ROUND_NEAREST;
-        dial[BL_DIAL_SUM_ROUNDING] = BL_ROUND_NEAREST;
-    }
+    bl_precision_fill_mixed(table);
 }
 
 struct options {
