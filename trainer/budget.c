@@ -156,7 +156,8 @@ int bl_budget_make(const struct bl_setup *s, struct bl_backend *backend, uint32_
     if (rc < 0)
         return -1;
 
-    states = s->optimizer->ops.optimizer.states(s->optimizer->self);
+    states = s->optimizer->ops.optimizer.states(s->optimizer->self) +
+             (uint64_t)bl_update_compensates(&s->dials);
     b.optimizer = states * shard * sizeof(float);
     if (snapshot_bytes(s, processes, b.model.working > 0, states, &b.snapshot, err) < 0)
         return -1;

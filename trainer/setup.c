@@ -159,16 +159,19 @@ static int fill_dials(struct bl_setup *s, struct bl_error *err)
                                     v);
         }
     }
-    int stochastic = 0, stored = 0;
+    uint32_t rounding = BL_ROUND_NEAREST;
+    int stored = 0;
     for (uint32_t g = 0; g < BL_GROUP_COUNT; g++) {
-        stochastic |= s->dials.dial[g][BL_DIAL_ROUNDING] == BL_ROUND_STOCHASTIC;
+        if (s->dials.dial[g][BL_DIAL_ROUNDING] != BL_ROUND_NEAREST)
+            rounding = s->dials.dial[g][BL_DIAL_ROUNDING];
         stored |= s->dials.dial[g][BL_DIAL_MASTER] == BL_BF16;
     }
-    if (stochastic && !stored)
+    if (rounding != BL_ROUND_NEAREST && !stored)
         return bl_error_set(err, BL_EXIT_USAGE,
-                            "precision.rounding = \"stochastic\" rounds weights that are stored in "
+                            "precision.rounding = \"%s\" rounds weights that are stored in "
                             "bf16, and precision.master is fp32 everywhere; set precision.master = "
-                            "\"bf16\", or leave rounding out");
+                            "\"bf16\", or leave rounding out",
+                            bl_dial_value_name(BL_DIAL_ROUNDING, rounding));
     /* The tied output matrix is the embedding: one tensor, one policy. */
     if (s->config->model.tied) {
         for (uint32_t d = 0; d < BL_DIAL_LOGITS; d++)
@@ -415,6 +418,9 @@ const char *bl_dial_value_name(uint32_t dial, uint32_t value)
                : value == BL_COLLECTIVE_REDUCE_SCATTER ? "reduce_scatter"
                                                        : NULL;
     case BL_DIAL_ROUNDING:
+        if (value == BL_ROUND_KAHAN)
+            return "kahan"; /* not for sums */
+        /* fall through */
     case BL_DIAL_SUM_ROUNDING:
         return value == BL_ROUND_NEAREST      ? "nearest"
                : value == BL_ROUND_STOCHASTIC ? "stochastic"

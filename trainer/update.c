@@ -123,8 +123,9 @@ struct bl_update_state {
     uint64_t begin, end;              /* of the own shard, in the arena */
     struct task *tasks;
     uint64_t task_count, steps;
-    uint32_t states;
-    float *state[STATES]; /* (end - begin) */
+    uint32_t states;          /* of the optimizer */
+    uint32_t compensated;     /* 1: one more, what Kahan's sum keeps of the weights */
+    float *state[STATES + 1]; /* (end - begin) */
 
     /* of the running prepare, apply or store */
     double learning_rate, gradient_scale, update_scale;
@@ -191,7 +192,8 @@ int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state *
         u->states = 0;
         goto fail;
     }
-    for (uint32_t i = 0; i < u->states; i++) {
+    u->compensated = setup->dials != NULL && bl_update_compensates(setup->dials);
+    for (uint32_t i = 0; i < u->states + u->compensated; i++) {
         u->state[i] = bl_alloc(u->end - u->begin, sizeof(float));
         if (u->state[i] == NULL)
             goto no_memory;
@@ -214,7 +216,7 @@ void bl_update_free(struct bl_update_state *u)
 {
     if (u == NULL)
         return;
-    for (uint32_t i = 0; i < STATES; i++)
+    for (uint32_t i = 0; i < STATES + 1; i++)
         bl_free(u->state[i]);
     bl_free(u->tasks);
     bl_free(u->block_squares);
@@ -271,6 +273,31 @@ static uint32_t dial(const struct bl_update_state *u, uint64_t p, uint32_t which
     return dials != NULL ? dials->dial[u->setup.params->items[p].group][which] : 0; /* no bf16 */
 }
 
+int bl_update_compensates(const struct bl_precision *dials)
+{
+    for (uint32_t g = 0; g < BL_GROUP_COUNT; g++)
+        if (dials->dial[g][BL_DIAL_MASTER] == BL_BF16 &&
+            dials->dial[g][BL_DIAL_ROUNDING] == BL_ROUND_KAHAN)
+            return 1;
+    return 0;
+}
+
+/* What parameter p's weights have lost by rounding, or NULL where nothing keeps that. */
+static float *residual_of(const struct bl_update_state *u, uint64_t p)
+{
+    if (dial(u, p, BL_DIAL_MASTER) != BL_BF16 || dial(u, p, BL_DIAL_ROUNDING) != BL_ROUND_KAHAN)
+        return NULL;
+    return state_of(u, u->states, &u->setup.params->items[p]);
+}
+
+/* out := weight + residual, elements [begin, end) of an array each; out may be weight. */
+static void add_residual(const float *weight, const float *residual, float *out, uint64_t begin,
+                         uint64_t end)
+{
+    for (uint64_t i = begin; i < end; i++)
+        out[i - begin] = weight[i] + residual[i];
+}
+
 static int stores_bf16(const struct bl_update_state *u, uint64_t p)
 {
     return dial(u, p, BL_DIAL_MASTER) == BL_BF16 || dial(u, p, BL_DIAL_MOMENTS) == BL_BF16;
@@ -301,6 +328,15 @@ static void store_weights(const struct bl_update_state *u, uint64_t p, uint64_t 
     float *weights = u->setup.weights + param->offset;
     if (dial(u, p, BL_DIAL_MASTER) != BL_BF16)
         return;
+    float *residual = residual_of(u, p);
+    if (residual != NULL) { /* x - w is exact: x has 24 bits, w its upper 8 */
+        for (uint64_t i = begin; i < end; i++) {
+            float x = weights[i];
+            weights[i] = bl_bf16_nearest(x);
+            residual[i] = bl_bf16_nearest(x - weights[i]);
+        }
+        return;
+    }
     if (dial(u, p, BL_DIAL_ROUNDING) != BL_ROUND_STOCHASTIC) {
         round_nearest(weights + begin, end - begin);
         return;
@@ -322,8 +358,13 @@ static void store_task(void *argument, uint64_t i)
 {
     const struct bl_update_state *u = argument;
     const struct task *t = &u->tasks[i];
-    if (t->param >= u->store_begin && t->param < u->store_end)
-        store_weights(u, t->param, t->begin, t->end, u->steps, DRAW_STORE);
+    if (t->param < u->store_begin || t->param >= u->store_end)
+        return;
+    float *weights = u->setup.weights + u->setup.params->items[t->param].offset;
+    float *residual = residual_of(u, t->param);
+    if (residual != NULL)
+        add_residual(weights, residual, weights + t->begin, t->begin, t->end);
+    store_weights(u, t->param, t->begin, t->end, u->steps, DRAW_STORE);
 }
 
 /* ---- prepare and apply ------------------------------------------------------------------------
@@ -334,12 +375,17 @@ static void prepare_task(void *argument, uint64_t i)
     struct bl_update_state *u = argument;
     const struct task *t = &u->tasks[i];
     const struct bl_plugin_instance *optimizer = u->setup.optimizer;
-    float *state[STATES] = {NULL};
+    float *state[STATES] = {NULL}, whole[BLOCK];
     struct bl_update v;
     view(u, t->param, state, &v);
     uint64_t block = t->block;
+    const float *stored = v.weight, *residual = residual_of(u, t->param);
     for (uint64_t at = t->begin; at < t->end; at += BLOCK) {
         uint64_t end = t->end - at < BLOCK ? t->end : at + BLOCK;
+        if (residual != NULL) {
+            add_residual(stored, residual, whole, at, end);
+            v.weight = (float *)((uintptr_t)whole - (uintptr_t)at * sizeof(float)); /* state_of */
+        }
         u->block_squares[block++] = optimizer->ops.optimizer.prepare(optimizer->self, &v, at, end);
     }
 }
@@ -353,6 +399,7 @@ static void apply_task(void *argument, uint64_t i)
     struct bl_update v;
     view(u, t->param, state, &v);
     /* Measuring and rounding want a block while it is in the cache; else the task is one call. */
+    const float *residual = residual_of(u, t->param);
     int whole = !u->measure && !stores_bf16(u, t->param);
     uint64_t block = t->block, piece = whole ? t->end - t->begin : BLOCK;
     for (uint64_t at = t->begin; at < t->end; at += piece) {
@@ -361,6 +408,8 @@ static void apply_task(void *argument, uint64_t i)
         double sum = 0.0;
         if (u->measure)
             memcpy(old, now, n * sizeof(float));
+        if (residual != NULL)
+            add_residual(v.weight, residual, v.weight + at, at, at + n);
         optimizer->ops.optimizer.apply(optimizer->self, &v, at, at + n);
         store_weights(u, t->param, at, at + n, v.step, DRAW_UPDATE);
         store_states(u, t->param, at, at + n);
@@ -451,18 +500,20 @@ void bl_update_set_steps(struct bl_update_state *u, uint64_t steps)
 
 uint32_t bl_update_states(const struct bl_update_state *u)
 {
-    return u->states;
+    return u->states + u->compensated;
 }
 
 const char *bl_update_state_name(const struct bl_update_state *u, uint32_t i)
 {
     const struct bl_plugin_instance *optimizer = u->setup.optimizer;
+    if (i == u->states && u->compensated)
+        return "kahan";
     return i < u->states ? optimizer->ops.optimizer.state_name(optimizer->self, i) : NULL;
 }
 
 float *bl_update_slice(struct bl_update_state *u, uint32_t i, uint64_t *begin, uint64_t *count)
 {
-    if (i >= u->states)
+    if (i >= bl_update_states(u))
         return NULL;
     *begin = u->begin;
     *count = u->end - u->begin;
@@ -472,14 +523,14 @@ float *bl_update_slice(struct bl_update_state *u, uint32_t i, uint64_t *begin, u
 float *bl_update_array(struct bl_update_state *u, uint32_t i)
 {
     int whole = u->end - u->begin == u->setup.params->floats;
-    return i < u->states && whole ? u->state[i] : NULL;
+    return i < bl_update_states(u) && whole ? u->state[i] : NULL;
 }
 
 float *bl_update_tensor(struct bl_update_state *u, uint32_t i, uint64_t p)
 {
     const struct bl_param *param = &u->setup.params->items[p];
     int here = param->offset >= u->begin && param->offset + param->count <= u->end;
-    return i < u->states && here ? u->state[i] + (param->offset - u->begin) : NULL;
+    return i < bl_update_states(u) && here ? u->state[i] + (param->offset - u->begin) : NULL;
 }
 
 const struct bl_update_effect *bl_update_effect(const struct bl_update_state *u, uint64_t i)

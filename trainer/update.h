@@ -59,12 +59,18 @@ struct bl_update_state;
 /* Dials of a parameter's group, at what they act on:
  *   master = bf16    after the optimizer's op, which computes in fp32, the weights become bf16
  *                    numbers, by `rounding`: nearest (ties to even), or stochastic, a function of
- *                    (seed, update, parameter, element). They stay in fp32 storage.
+ *                    (seed, update, parameter, element); or kahan, nearest with one state array
+ *                    more, "kahan": what the last rounding took off, itself a bf16 number. The
+ *                    op computes with weight + kahan. They stay in fp32 storage.
  *   moments = bf16   so do the optimizer's state arrays, always to nearest.
  * Each element is rounded on its own: the same bits for any number of threads and shards.
  *
  * Over shards prepare, and apply with measure = 1, exchange the sums of blocks (shard.h): every
  * process calls them, and they fail as the exchange does. Otherwise they cannot fail. */
+
+/* Whether a group keeps what its weights lose by rounding: the state array "kahan", the last one.
+ */
+int bl_update_compensates(const struct bl_precision *dials);
 
 /* State arenas are allocated here, of the own shard, zeroed, and never again. */
 int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state **out,

@@ -379,6 +379,82 @@ static void test_small_updates(void **state)
     }
 }
 
+/* 1 + 1000 updates of 1e-3, below half of the spacing 2^-7 all the way. Stochastic: each update
+ * goes up by 2^-7 with probability 0.128, so the end has variance 1000 0.128 0.872 2^-14 =
+ * 0.0826^2. Kahan: the compensation is a bf16 number below 2^-8, an update's own rounding error at
+ * most 2^-17: 1000 of them 0.0077, and the weight shows it to 2^-8. */
+static void test_thousand_updates(void **state)
+{
+    (void)state;
+    static const uint32_t roundings[] = {BL_ROUND_NEAREST, BL_ROUND_STOCHASTIC, BL_ROUND_KAHAN};
+    for (int r = 0; r < 3; r++) {
+        struct bl_precision dials = dials_of(BL_BF16, BL_FP32, roundings[r]);
+        struct world w;
+        open_world(&w, &dials, NULL, "sgd", "", 5);
+        for (uint64_t i = 0; i < FLOATS; i++) {
+            w.weights[i] = 1.0f;
+            w.gradients[i] = -1.0f;
+        }
+        struct bl_rule no_decay = {"*", NAN, 0.0, NAN};
+        struct bl_update_setup setup = {.params = &params,
+                                        .weights = w.weights,
+                                        .gradients = w.gradients,
+                                        .rules = &no_decay,
+                                        .rule_count = 1,
+                                        .optimizer = w.bench.instance,
+                                        .dials = &dials,
+                                        .seed = 5};
+        bl_update_free(w.update);
+        assert_int_equal(bl_update_make(&setup, &w.update, NULL), 0);
+        for (int step = 0; step < 1000; step++)
+            bl_update_apply(w.update, 1e-3, 1.0, 1.0, step == 7, NULL);
+        const float *x = w.weights + items[2].offset;
+        double sum = 0;
+        for (uint64_t i = 0; i < HEAD; i++) {
+            sum += (double)x[i];
+            assert_true(x[i] == bl_bf16_nearest(x[i]));
+            if (roundings[r] == BL_ROUND_NEAREST)
+                assert_true(x[i] == 1.0f);
+            if (roundings[r] == BL_ROUND_KAHAN)
+                assert_true(fabs((double)x[i] - 2.0) <= 0.02);
+        }
+        if (roundings[r] == BL_ROUND_STOCHASTIC) {
+            assert_true(fabs((double)x[0] - 2.0) <= 0.25);
+            assert_true(fabs(sum / HEAD - 2.0) <= 5.0 * 0.0826 / sqrt(HEAD));
+        }
+        close_world(&w);
+    }
+}
+
+/* An update that is measured before it is made is the one that is made, from weight + kahan. */
+static void test_kahan_prepare(void **state)
+{
+    (void)state;
+    struct bl_precision dials = dials_of(BL_BF16, BL_FP32, BL_ROUND_KAHAN);
+    struct world w;
+    open_world(&w, &dials, NULL, "adamw", "", 3);
+    bl_update_store(w.update, 0, params.count);
+    assert_int_equal(bl_update_states(w.update), 3);
+    assert_string_equal(bl_update_state_name(w.update, 2), "kahan");
+    float *kahan = bl_update_array(w.update, 2), *x = calloc(FLOATS, sizeof(float));
+    assert_true(kahan != NULL && x != NULL);
+    for (int step = 0; step < 3; step++) {
+        double prepared, sum = 0;
+        for (uint64_t i = 0; i < FLOATS; i++)
+            x[i] = w.weights[i] + kahan[i];
+        assert_int_equal(bl_update_prepare(w.update, 1e-3, 1.0, &prepared, NULL), 0);
+        bl_update_apply(w.update, 1e-3, 1.0, 1.0, step == 1, NULL);
+        for (uint64_t i = 0; i < FLOATS; i++) {
+            double d = (double)w.weights[i] + (double)kahan[i] - (double)x[i];
+            sum += d * d;
+        }
+        /* stored, weight + kahan has 16 bits: off by 2^-17 of a weight of 1 against 1e-3 */
+        assert_true(fabs(sum / prepared - 1.0) < 0.02);
+    }
+    free(x);
+    close_world(&w);
+}
+
 /* ---- the same bits ------------------------------------------------------------------------------
  */
 
@@ -531,10 +607,11 @@ static void test_squares(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nearest),      cmocka_unit_test(test_stochastic_is_exact),
-        cmocka_unit_test(test_what_is_bf16), cmocka_unit_test(test_fp32_is_unchanged),
-        cmocka_unit_test(test_emulation),    cmocka_unit_test(test_small_updates),
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_resume_and_skip),
-        cmocka_unit_test(test_random_bits),  cmocka_unit_test(test_squares)};
+        cmocka_unit_test(test_nearest),          cmocka_unit_test(test_stochastic_is_exact),
+        cmocka_unit_test(test_what_is_bf16),     cmocka_unit_test(test_fp32_is_unchanged),
+        cmocka_unit_test(test_emulation),        cmocka_unit_test(test_small_updates),
+        cmocka_unit_test(test_thousand_updates), cmocka_unit_test(test_kahan_prepare),
+        cmocka_unit_test(test_threads),          cmocka_unit_test(test_resume_and_skip),
+        cmocka_unit_test(test_random_bits),      cmocka_unit_test(test_squares)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

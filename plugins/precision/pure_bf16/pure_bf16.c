@@ -20,6 +20,9 @@
  *     precision.rounding = "nearest"      ties to even, the default
  *                        = "stochastic"   up with probability (w - low) / (high - low), where low
  *                                         and high are the bf16 numbers around w: the mean is w
+ *                        = "kahan"        to nearest, and what that took off is kept, in bf16, and
+ *                                         added before the next update: w = bf16(x),
+ *                                         c = bf16(x - w) with x = (w + c) + update
  *
  * Random bits are a function of (run.seed, update, parameter, element). Initial weights are rounded
  * in the same way. No options of its own: a dial that the configuration writes under `precision`
@@ -27,10 +30,12 @@
  *
  * Why: a bf16 number has 8 significant bits. An update smaller than 2^-9 to 2^-8 of its weight is
  * lost entirely under nearest, at each step anew; stochastic rounding keeps it in expectation, at
- * the price of noise.
+ * the price of noise; Kahan's sum keeps it without noise, at the price of one more state array
+ * ("kahan"). A thousand updates of 1e-3 on 1.0: nearest stays at 1.0, stochastic ends at 2.0 with a
+ * standard deviation of 0.08, kahan at 2.0 within 0.01 (tests/unit/pure_bf16_test.c).
  *
  * Source: Gupta et al. 2015, arXiv:1502.02551 (stochastic rounding); Zamirai et al. 2020,
- * arXiv:2010.06192 (training with bf16 only, and why nearest stalls).
+ * arXiv:2010.06192 (training with bf16 only, why nearest stalls, Kahan's sum of updates).
  *
  * What it cannot do: save memory on CPUs, where bf16 numbers live in fp32 storage. Help a slow
  * second moment: with beta2 = 0.999 a moment that should move by less than 2^-9 of itself stays,
