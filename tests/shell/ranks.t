@@ -90,6 +90,10 @@ test_expect_success 'rows, held-out loss, 4 processes, sharded and not' '
 test_expect_success 'a sharded run of which nobody looks at the whole gradient' '
     alone blind "guards=()" "monitors=()" &&
     together 4 unseen --fresh "guards=()" "monitors=()" "cluster.shard=\"optimizer\"" && equal blind unseen'
+test_expect_success 'bf16 weights with what rounding took off them, sharded' '
+    alone kahan precision.plugin=pure_bf16 precision.rounding=kahan "$all" &&
+    together 4 shards --fresh precision.plugin=pure_bf16 precision.rounding=kahan "$all" "cluster.shard=\"optimizer\"" &&
+    equal kahan shards'
 test_expect_success 'stopped and gone on with: 4, 2, 1 processes' '
     alone through && which=3 && one="PHASE=observe" && export PHASE_SIGNAL=10 PHASE_CALL=2 &&
     phase="monitors=({plugin=\"$(fixture phase)\";every=1;})" && alone through "$phase" &&
