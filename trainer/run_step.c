@@ -207,6 +207,17 @@ static double cross_entropy(const struct bl_run *r)
     return sum / (double)r->batch.valid;
 }
 
+/* Mean over the ranks of ||gradient of a rank||^2. */
+static double rank_squares(const struct bl_run *r)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < r->s->ranks; i++) {
+        double norm = r->shares[i * r->share + BL_SHARE_NORM];
+        sum += norm * norm;
+    }
+    return r->s->ranks > 1 ? sum / (double)r->s->ranks : NAN;
+}
+
 static void record_losses(struct bl_run *r, double ce, double aux)
 {
     bl_metrics_set(r->metrics, "loss/ce", ce);
@@ -302,6 +313,9 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
         .targets = r->batch.valid,
         .learning_rate = lr,
         .loss = ce + aux,
+        .gradient_norm = norm,
+        .rank_squares = rank_squares(r),
+        .logical_ranks = s->ranks,
     };
     struct bl_guard_input guarded = {sizeof guarded, 0, step, ce + aux, norm, lr};
     struct verdict v = {1, 0};

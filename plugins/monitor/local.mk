@@ -1,4 +1,5 @@
 include %D%/logits/local.mk
 include %D%/gauge/local.mk
+include %D%/noise_scale/local.mk
 include %D%/norms/local.mk
 include %D%/reduction/local.mk

@@ -280,6 +280,9 @@ int main(void)
     MEMBER(bl_monitor_input, targets);
     MEMBER(bl_monitor_input, learning_rate);
     MEMBER(bl_monitor_input, loss);
+    MEMBER(bl_monitor_input, gradient_norm);
+    MEMBER(bl_monitor_input, rank_squares);
+    MEMBER(bl_monitor_input, logical_ranks);
     STRUCT(bl_monitor_ops);
     MEMBER(bl_monitor_ops, create);
     MEMBER(bl_monitor_ops, destroy);

@@ -251,7 +251,10 @@ static int use_monitor(struct bl_plugin_instance *i, uint64_t step, struct bl_er
                                   .rows = &r.stats,
                                   .targets = BL_TRIAL_ROWS * 3 / 4,
                                   .learning_rate = 1e-3,
-                                  .loss = 3};
+                                  .loss = 3,
+                                  .gradient_norm = 1 + 1.0 / (double)step,
+                                  .rank_squares = 5,
+                                  .logical_ranks = 4};
     uint64_t before = XXH64(&r, sizeof r, 0);
     int rc = o->observe != NULL ? o->observe(i->self, &i->host, &in, err) : 0;
     if (rc == 0 && o->after != NULL)

@@ -25,7 +25,11 @@ struct bl_monitor_input {
     const struct bl_row_stats *before; /* the same before transforms; NULL when there are none */
     uint64_t targets;                  /* unmasked targets of the GLOBAL batch */
     double learning_rate;
-    double loss; /* loss/total */
+    double loss;          /* loss/total */
+    double gradient_norm; /* L2, over all parameters, of the reduced gradient: optim/grad_norm */
+    double rank_squares; /* mean over the logical ranks of the squared norm of a rank's own gradient
+                          * (each the mean over its share of the batch); NaN with one rank */
+    uint64_t logical_ranks;
 };
 
 struct bl_monitor_ops {
