@@ -1,6 +1,12 @@
+include %D%/entropy/local.mk
+include %D%/head_centering/local.mk
 include %D%/label_smoothing/local.mk
+include %D%/logit_norm/local.mk
 include %D%/logit_penalty/local.mk
+include %D%/logit_softcap/local.mk
+include %D%/max_z/local.mk
 include %D%/mean_logit/local.mk
 include %D%/mu_centering/local.mk
+include %D%/mu_loss/local.mk
 include %D%/norm_softmax/local.mk
 include %D%/z_loss/local.mk

@@ -1,5 +1,5 @@
 plugin_LTLIBRARIES += plugins/regularizer_mu_centering.la
-plugins_regularizer_mu_centering_la_SOURCES = %D%/mu_centering.c
+plugins_regularizer_mu_centering_la_SOURCES = %D%/mu_centering.c %D%/../columns.h
 plugins_regularizer_mu_centering_la_LDFLAGS = $(plugin_ldflags)
 
 check_PROGRAMS += plugins/regularizer/mu_centering/mu_centering_test

@@ -23,7 +23,7 @@
  */
 #include <ballast/regularizer.h>
 
-enum { BLOCK = 256 };
+#include "../columns.h"
 
 static const struct bl_option table[] = {
     {NULL, 0, 0, NULL, NULL, NULL, 0},
@@ -31,48 +31,15 @@ static const struct bl_option table[] = {
 
 struct self {
     const struct bl_host *host;
-    double *sums;      /* (blocks, C), then mu in the first row */
-    uint64_t capacity; /* doubles in sums */
+    struct bl_columns columns;
 };
-
-/* One projection, cut in blocks of rows. */
-struct job {
-    float *w; /* (rows, cols) */
-    uint64_t rows, cols;
-    double *sums;
-};
-
-static uint64_t block_end(const struct job *j, uint64_t block)
-{
-    uint64_t end = (block + 1) * BLOCK;
-    return end < j->rows ? end : j->rows;
-}
-
-static void sum_block(void *argument, uint64_t block)
-{
-    const struct job *j = argument;
-    double *sum = j->sums + block * j->cols;
-    for (uint64_t c = 0; c < j->cols; c++)
-        sum[c] = 0;
-    for (uint64_t v = block * BLOCK; v < block_end(j, block); v++)
-        for (uint64_t c = 0; c < j->cols; c++)
-            sum[c] += (double)j->w[v * j->cols + c];
-}
-
-static void subtract_block(void *argument, uint64_t block)
-{
-    const struct job *j = argument;
-    for (uint64_t v = block * BLOCK; v < block_end(j, block); v++)
-        for (uint64_t c = 0; c < j->cols; c++)
-            j->w[v * j->cols + c] = (float)((double)j->w[v * j->cols + c] - j->sums[c]);
-}
 
 static void destroy(void *self)
 {
     struct self *s = self;
     if (s == NULL)
         return;
-    s->host->release(s->host, s->sums);
+    s->host->release(s->host, s->columns.mean);
     s->host->release(s->host, s);
 }
 
@@ -83,7 +50,7 @@ static int32_t create(const struct bl_host *host, const void *options, void **se
     struct self *s = host->allocate(host, sizeof *s);
     if (s == NULL)
         return host->fail(host, err, "no memory");
-    s->host = host;
+    s->host = s->columns.host = host;
     if (host->info != NULL && host->info->tied)
         host->log(host, BL_LOG_WARNING,
                   "the weights are tied, so the output matrix is the embedding too: "
@@ -96,28 +63,11 @@ static int32_t project_weight(void *self, const struct bl_host *host, struct bl_
                               struct bl_error *err)
 {
     struct self *s = self;
-    if (head->ndim != 2 || head->dtype != BL_FP32 || head->device != BL_DEVICE_CPU)
+    if (!bl_columns_fits(head))
         return host->fail(host, err, "%s is no fp32 matrix in host memory", head->name);
-    struct job j = {head->data, head->dims[0], head->dims[1], NULL};
-    uint64_t blocks = (j.rows + BLOCK - 1) / BLOCK, need = blocks * j.cols;
-    if (need > s->capacity) {
-        double *sums = host->allocate(host, need * sizeof *sums);
-        if (sums == NULL)
-            return host->fail(host, err, "no memory for %llu column sums",
-                              (unsigned long long)need);
-        host->release(host, s->sums);
-        s->sums = sums;
-        s->capacity = need;
-    }
-    j.sums = s->sums;
-    host->parallel_for(host, blocks, sum_block, &j);
-    for (uint64_t c = 0; blocks > 0 && c < j.cols; c++) {
-        double sum = j.sums[c];
-        for (uint64_t b = 1; b < blocks; b++)
-            sum += j.sums[b * j.cols + c];
-        j.sums[c] = sum / (double)j.rows;
-    }
-    host->parallel_for(host, blocks, subtract_block, &j);
+    if (bl_columns_mean(&s->columns, head) != 0)
+        return host->fail(host, err, "no memory for the column sums of %s", head->name);
+    bl_columns_subtract(&s->columns, head, 1);
     return 0;
 }
 

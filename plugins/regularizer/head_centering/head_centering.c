@@ -1,0 +1,83 @@
+/* head_centering: takes the rounding leak out of the gradient of the output matrix.
+ *
+ *     G_ce[v] -= (1/V) sum_u G_ce[u]        so that 1^T G_ce = 0
+ *
+ *     G_ce  cross-entropy part of the reduced gradient of the output matrix, (V, C)
+ *     V     true vocabulary, C width
+ *
+ * Once per update, after the reduction over ranks, before the guards. No options.
+ *
+ * Why: cross-entropy does not change when one vector a is added to every row of the output matrix,
+ * so in exact arithmetic the columns of G_ce sum to zero: sum_v (p_v - y_v) = 0. Rounding breaks
+ * that. A reduction whose partial sums are bf16 loses the many small terms against the few large
+ * ones, with a sign, and what it loses is a force along 1 a^T that no loss can see or undo: the
+ * mean logit and log Z move. The projection restores the exact property.
+ *
+ * Other regularizers keep their force along 1 a^T: only the cross-entropy part is projected, what
+ * z_loss or mu_loss add is kept apart and added again.
+ *
+ * Source: derived from the softmax's shift invariance; that the sum is zero, and that SGD then
+ * conserves the mean row, is proved in Stollenwerk and Stollenwerk 2025, arXiv:2502.08441.
+ *
+ * Cost: the gradient of the output matrix is kept twice, (V, C) fp32 more, and each micro-batch's
+ * head adds into both; with a sharded optimizer the whole gradient is gathered.
+ *
+ * What it cannot do: stop Adam's own drift, which comes from second moments that differ by token
+ * (coupled second moments do); undo a drift that is there already; centre p - y itself, whose
+ * rounding to bf16 (precision.dlogits) is removed along 1 a^T only. With tied weights the output
+ * matrix is the embedding and 1 a^T is no symmetry: refused. logits/gauge_leak is what
+ * the optimizer gets, after the projection.
+ */
+#include <ballast/regularizer.h>
+
+#include "../columns.h"
+
+static const struct bl_option table[] = {
+    {NULL, 0, 0, NULL, NULL, NULL, 0},
+};
+
+struct self {
+    const struct bl_host *host;
+    struct bl_columns columns;
+};
+
+static void destroy(void *self)
+{
+    struct self *s = self;
+    if (s == NULL)
+        return;
+    s->host->release(s->host, s->columns.mean);
+    s->host->release(s->host, s);
+}
+
+static int32_t create(const struct bl_host *host, const void *options, void **self,
+                      struct bl_error *err)
+{
+    (void)options;
+    struct self *s = host->allocate(host, sizeof *s);
+    if (s == NULL)
+        return host->fail(host, err, "no memory");
+    s->host = s->columns.host = host;
+    *self = s;
+    return 0;
+}
+
+static int32_t project_grad(void *self, const struct bl_host *host, struct bl_tensor *gradient,
+                            struct bl_error *err)
+{
+    struct self *s = self;
+    if (!bl_columns_fits(gradient))
+        return host->fail(host, err, "%s is no fp32 matrix in host memory", gradient->name);
+    if (bl_columns_mean(&s->columns, gradient) != 0)
+        return host->fail(host, err, "no memory for the column sums of %s", gradient->name);
+    bl_columns_subtract(&s->columns, gradient, 1);
+    return 0;
+}
+
+static const struct bl_regularizer_ops ops = {
+    .create = create,
+    .destroy = destroy,
+    .project_grad = project_grad,
+};
+
+BL_PLUGIN(BL_KIND_REGULARIZER, "head_centering", "1.0", BL_DEVICE_CPU, ops, table, 0, NULL);
