@@ -14,6 +14,7 @@ shell_tests = %D%/shell/alarms.t %D%/shell/bad_input.t %D%/shell/bits.t %D%/shel
     %D%/shell/docs.t \
     %D%/shell/doctor.t \
     %D%/shell/fork.t \
+    %D%/shell/gauge.t \
     %D%/shell/identity.t \
     %D%/shell/pack.t \
     %D%/shell/plugin.t \
