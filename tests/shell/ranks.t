@@ -94,6 +94,10 @@ test_expect_success 'bf16 weights with what rounding took off them, sharded' '
     alone kahan precision.plugin=pure_bf16 precision.rounding=kahan "$all" &&
     together 4 shards --fresh precision.plugin=pure_bf16 precision.rounding=kahan "$all" "cluster.shard=\"optimizer\"" &&
     equal kahan shards'
+test_expect_success 'guards that change the gradient, sharded' '
+    cut="guards=({plugin=\"clip_value\";max=0.01;},{plugin=\"agc\";lambda=0.05;},{plugin=\"adagc\";warmup=2;},{plugin=\"zclip\";warmup=2;})" &&
+    alone cut "$cut" && together 4 pieces --fresh "$cut" "cluster.shard=\"optimizer\"" && equal cut pieces &&
+    grep "\"guard/clip_value/share\":0\.[0-9]*[1-9]" runs/pieces/metrics.jsonl >/dev/null'
 test_expect_success 'stopped and gone on with: 4, 2, 1 processes' '
     alone through && which=3 && one="PHASE=observe" && export PHASE_SIGNAL=10 PHASE_CALL=2 &&
     phase="monitors=({plugin=\"$(fixture phase)\";every=1;})" && alone through "$phase" &&

@@ -1,0 +1,204 @@
+/* guard adagc: each tensor's gradient norm against its own moving average.
+ *
+ *     h = min(1, relative gamma / |g|)          g = h g
+ *     gamma = beta gamma + (1 - beta) |h g|
+ *
+ *     in the first `warmup` steps instead
+ *     h = min(1, absolute / |all gradients|),  gamma = min(gamma, |h g|), at first |h g|
+ *
+ * g          reduced gradient of one tensor, L2 norms
+ * gamma      one number a tensor
+ * relative   default 1.05; 0 = off (the null setting)
+ * beta       default 0.98
+ * absolute   default 1.0, as clip_norm
+ * warmup     default 100 steps
+ *
+ * What was clipped enters gamma as what it became. A step in which a tensor's norm is not finite is
+ * skipped and enters nothing. gamma and the count of steps are in the checkpoint. It works on the
+ * reduced gradient as it is stored, before the scales of guards that come earlier in the list: put
+ * it first. The host measures the norm anew.
+ *
+ * Metrics: guard/adagc/clipped, the number of tensors that were scaled, and guard/adagc/scale, the
+ * smallest h.
+ *
+ * Source: Wang et al. 2025, arXiv:2502.11034 (AdaGC).
+ *
+ * Cost: one pass over the gradient for norms, one over what is scaled, one for the norm; with a
+ * sharded optimizer the whole gradient is gathered.
+ *
+ * What it cannot do: let a norm rise faster than (1 - beta)(relative - 1), 0.1 percent a step: a
+ * real and lasting jump, as after a change of data, is clipped for hundreds of steps. A tensor
+ * whose gradient is zero all through the warmup gets gamma = 0 and is clipped to 0 for ever; a
+ * warning says so.
+ */
+#include <math.h>
+#include <string.h>
+
+#include <ballast/guard.h>
+
+#include "../blocks.h"
+
+struct options {
+    double relative, beta, absolute;
+    int64_t warmup;
+};
+
+static const struct bl_option options[] = {
+    {"relative", BL_OPTION_FLOAT, 0, "1.05", "[0,inf)", "largest norm over its average; 0 = off",
+     offsetof(struct options, relative)},
+    {"beta", BL_OPTION_FLOAT, 0, "0.98", "[0,1)", "decay of the average, a step",
+     offsetof(struct options, beta)},
+    {"absolute", BL_OPTION_FLOAT, 0, "1.0", "(0,inf)",
+     "largest norm of the whole gradient during warmup", offsetof(struct options, absolute)},
+    {"warmup", BL_OPTION_INT, 0, "100", "[1,inf)", "steps that begin the averages",
+     offsetof(struct options, warmup)},
+    {0}};
+
+struct adagc {
+    const struct bl_host *host;
+    const struct options *options;
+    uint64_t steps, tensors;
+    double *gamma, *norm; /* (tensors,); one allocation */
+    int warned;
+};
+
+static int32_t create(const struct bl_host *host, const void *values, void **self,
+                      struct bl_error *err)
+{
+    struct adagc *g = host->allocate(host, sizeof(*g));
+    if (g == NULL)
+        return host->fail(host, err, "no memory for %zu bytes", sizeof(*g));
+    g->host = host;
+    g->options = values;
+    *self = g;
+    return 0;
+}
+
+static void destroy(void *self)
+{
+    struct adagc *g = self;
+    if (g == NULL)
+        return;
+    g->host->release(g->host, g->gamma);
+    g->host->release(g->host, g);
+}
+
+static int make_room(struct adagc *g, uint64_t tensors)
+{
+    if (g->tensors == tensors)
+        return 0;
+    double *room = g->host->allocate(g->host, 2 * tensors * sizeof(double));
+    if (room == NULL)
+        return -1;
+    g->host->release(g->host, g->gamma);
+    g->gamma = room;
+    g->norm = room + tensors;
+    g->tensors = tensors;
+    return 0;
+}
+
+/* Norms of all tensors into g->norm; the norm of the whole. */
+static double measure(struct adagc *g, const struct bl_host *host)
+{
+    double squares = 0;
+    for (uint64_t t = 0; t < g->tensors; t++) {
+        struct bl_tensor x = {.size = sizeof(x)};
+        double s = host->tensor(host, t, BL_GRADIENT, &x) < 0 ? NAN : host->sum_squares(host, &x);
+        g->norm[t] = sqrt(s);
+        squares += s;
+    }
+    return sqrt(squares);
+}
+
+static int32_t gradient(void *self, const struct bl_host *host, const struct bl_guard_input *in,
+                        struct bl_verdict *out, uint32_t *changed, struct bl_error *err)
+{
+    struct adagc *g = self;
+    const struct options *o = g->options;
+    double smallest = 1;
+    uint64_t clipped = 0;
+    if (o->relative == 0.0)
+        return 0;
+    if (g->steps > 0 && g->tensors != host->tensor_count(host))
+        return host->fail(host, err, "saved averages are of %llu tensors, the model has %llu",
+                          (unsigned long long)g->tensors,
+                          (unsigned long long)host->tensor_count(host));
+    if (make_room(g, host->tensor_count(host)) != 0)
+        return host->fail(host, err, "no memory for the averages of %llu tensors",
+                          (unsigned long long)host->tensor_count(host));
+    double whole = measure(g, host);
+    if (!isfinite(whole)) {
+        out->skip = 1;
+        host->log(host, BL_LOG_WARNING, "step %llu: update skipped: the gradient norm is %g",
+                  (unsigned long long)in->step, isnan(whole) ? (double)NAN : whole);
+        return 0;
+    }
+    int warm = g->steps >= (uint64_t)o->warmup;
+    for (uint64_t t = 0; t < g->tensors; t++) {
+        double limit = warm ? o->relative * g->gamma[t] / g->norm[t] : o->absolute / whole;
+        double h = limit < 1 ? limit : 1; /* 0 / 0 passes */
+        if (h < 1) {
+            struct bl_tensor x = {.size = sizeof(x)};
+            host->tensor(host, t, BL_GRADIENT, &x);
+            bl_guard_scale(host, &x, h);
+            clipped++;
+        }
+        double became = h * g->norm[t];
+        if (warm)
+            g->gamma[t] = o->beta * g->gamma[t] + (1.0 - o->beta) * became;
+        else if (g->steps == 0 || became < g->gamma[t])
+            g->gamma[t] = became;
+        smallest = h < smallest ? h : smallest;
+        if (warm && g->gamma[t] == 0 && g->norm[t] > 0 && !g->warned) {
+            g->warned = 1;
+            host->log(host, BL_LOG_WARNING,
+                      "tensor %llu had no gradient during the warmup: its gradient is clipped to 0",
+                      (unsigned long long)t);
+        }
+    }
+    g->steps++;
+    *changed = clipped > 0;
+    host->metric(host, "guard/adagc/clipped", (double)clipped);
+    host->metric(host, "guard/adagc/scale", smallest);
+    return 0;
+}
+
+/* State: steps, number of tensors (u64 each), gamma (f64 each). */
+static uint64_t save(const void *self, void *buffer, uint64_t capacity)
+{
+    const struct adagc *g = self;
+    const uint64_t head[2] = {g->steps, g->tensors}, need = sizeof(head) + g->tensors * 8;
+    if (capacity < need || buffer == NULL)
+        return need;
+    memcpy(buffer, head, sizeof(head));
+    if (g->tensors > 0)
+        memcpy((char *)buffer + sizeof(head), g->gamma, g->tensors * 8);
+    return need;
+}
+
+static int32_t load(void *self, const void *buffer, uint64_t bytes, struct bl_error *err)
+{
+    struct adagc *g = self;
+    uint64_t head[2] = {0, 0};
+    if (bytes >= sizeof(head))
+        memcpy(head, buffer, sizeof(head));
+    if (bytes < sizeof(head) || (bytes - sizeof(head)) % 8 != 0 ||
+        head[1] != (bytes - sizeof(head)) / 8 || (head[1] == 0 && head[0] > 0))
+        return g->host->fail(g->host, err,
+                             "saved averages of %llu bytes are not this guard's: restore the "
+                             "checkpoint, or start without this guard's state",
+                             (unsigned long long)bytes);
+    if (make_room(g, head[1]) != 0)
+        return g->host->fail(g->host, err, "no memory for the averages of %llu tensors",
+                             (unsigned long long)head[1]);
+    if (head[1] > 0)
+        memcpy(g->gamma, (const char *)buffer + sizeof(head), head[1] * 8);
+    g->steps = head[0];
+    return 0;
+}
+
+static const struct bl_guard_ops ops = {
+    .create = create, .destroy = destroy, .save = save, .load = load, .gradient = gradient};
+
+BL_PLUGIN(BL_KIND_GUARD, "adagc", "1.0", BL_DEVICE_CPU, ops, options, sizeof(struct options),
+          "relative=0");
