@@ -297,6 +297,14 @@ static int check_together(const struct bl_setup *s, struct bl_error *err)
                             "optimizer %s has no op `prepare`, which a guard on updates needs; use "
                             "another optimizer or leave that guard out",
                             s->optimizer->plugin->name);
+    if (s->config->cluster.shard == BL_SHARD_OPTIMIZER &&
+        s->optimizer->ops.optimizer.survey != NULL)
+        return bl_error_set(
+            err, BL_EXIT_USAGE,
+            "optimizer %s looks at parameters as a whole, and cluster.shard = "
+            "\"optimizer\" cuts them: set cluster.shard = \"none\", or take another "
+            "optimizer",
+            s->optimizer->plugin->name);
     for (size_t i = 0; s->info.tied && i < s->regularizers.count; i++) {
         const struct bl_plugin_instance *r = s->regularizers.items[i];
         if (r->ops.regularizer.project_grad != NULL && !r->null)

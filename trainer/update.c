@@ -118,6 +118,7 @@ struct bl_update_state {
     struct bl_update_setup setup;
     struct bl_update_effect *effects; /* (params->count) */
     double *squares;                  /* (params->count) */
+    double *surveyed;                 /* (params->count) answers of the optimizer's survey */
     double *block_squares;            /* (blocks of all parameters) */
     struct bl_shards shard;           /* a copy, where setup.shard is */
     uint64_t begin, end;              /* of the own shard, in the arena */
@@ -130,6 +131,7 @@ struct bl_update_state {
     /* of the running prepare, apply or store */
     double learning_rate, gradient_scale, update_scale;
     int measure;
+    int ready;                       /* surveyed for the update that comes, by prepare */
     uint64_t store_begin, store_end; /* parameters */
 };
 
@@ -176,9 +178,11 @@ int bl_update_make(const struct bl_update_setup *setup, struct bl_update_state *
     u->task_count = cut(u);
     u->effects = bl_alloc(params->count + 1, sizeof(*u->effects));
     u->squares = bl_alloc(params->count + 1, sizeof(*u->squares));
+    u->surveyed = bl_alloc(params->count + 1, sizeof(*u->surveyed));
     u->block_squares = bl_alloc(bl_shard_blocks(params) + 1, sizeof(*u->block_squares));
     u->tasks = bl_alloc(u->task_count + 1, sizeof(*u->tasks));
-    if (u->effects == NULL || u->squares == NULL || u->block_squares == NULL || u->tasks == NULL)
+    if (u->effects == NULL || u->squares == NULL || u->surveyed == NULL ||
+        u->block_squares == NULL || u->tasks == NULL)
         goto no_memory;
     if (bl_update_effects(params, setup->rules, setup->rule_count, setup->weight_decay,
                           optimizer->plugin, u->effects, err) != 0)
@@ -221,6 +225,7 @@ void bl_update_free(struct bl_update_state *u)
     bl_free(u->tasks);
     bl_free(u->block_squares);
     bl_free(u->squares);
+    bl_free(u->surveyed);
     bl_free(u->effects);
     bl_free(u);
 }
@@ -261,6 +266,7 @@ static void view(const struct bl_update_state *u, uint64_t p, float *state[STATE
         .rows = param->dims[0],
         .columns = param->ndim == 2 ? param->dims[1] : 1,
         .name = param->name,
+        .surveyed = u->surveyed[p],
     };
 }
 
@@ -433,6 +439,26 @@ static void run(struct bl_update_state *u, void (*body)(void *, uint64_t))
             body(u, i);
 }
 
+/* The optimizer's survey of all parameters, once an update. */
+static int survey(struct bl_update_state *u, struct bl_error *err)
+{
+    struct bl_plugin_instance *optimizer = u->setup.optimizer;
+    if (optimizer->ops.optimizer.survey == NULL || u->ready)
+        return 0;
+    for (uint64_t p = 0; p < u->setup.params->count; p++) {
+        float *state[STATES] = {NULL};
+        struct bl_update v;
+        double answer = 0;
+        view(u, p, state, &v);
+        if (optimizer->ops.optimizer.survey(optimizer->self, &optimizer->host, &v, &answer, err) !=
+            0)
+            return bl_error_prefix(err, "optimizer %s", optimizer->name);
+        u->surveyed[p] = answer;
+    }
+    u->ready = 1;
+    return 0;
+}
+
 /* The squares of every parameter from the blocks of all processes; the answer is their sum. */
 static int add_blocks(struct bl_update_state *u, double *total, struct bl_error *err)
 {
@@ -449,6 +475,9 @@ int bl_update_prepare(struct bl_update_state *u, double learning_rate, double gr
     u->learning_rate = learning_rate;
     u->gradient_scale = gradient_scale;
     u->update_scale = 1.0;
+    u->ready = 0;
+    if (survey(u, err) != 0)
+        return -1;
     run(u, prepare_task);
     return add_blocks(u, out, err);
 }
@@ -461,6 +490,9 @@ int bl_update_apply(struct bl_update_state *u, double learning_rate, double grad
     u->gradient_scale = gradient_scale;
     u->update_scale = update_scale;
     u->measure = measure;
+    if (survey(u, err) != 0)
+        return -1;
+    u->ready = 0;
     run(u, apply_task);
     u->steps++;
     if (measure && add_blocks(u, &total, err) != 0)
@@ -484,6 +516,7 @@ double bl_update_squares(const struct bl_update_state *u, uint64_t i)
 
 void bl_update_skip(struct bl_update_state *u)
 {
+    u->ready = 0;
     for (uint64_t p = 0; p < u->setup.params->count; p++)
         u->squares[p] = 0.0;
 }

@@ -44,7 +44,8 @@ struct bl_update_setup { /* everything outlives the state but the rules */
     struct bl_backend *backend;           /* its threads; NULL = the calling thread */
     const struct bl_precision *dials;     /* master, moments, rounding; NULL = all fp32 */
     uint64_t seed;                        /* of stochastic rounding */
-    /* This process updates its shard of the weights; the caller gathers them. NULL: all of them.
+    /* This process updates its shard of the weights; the caller gathers them. NULL: all of them,
+     * and so it must be for an optimizer that surveys whole parameters.
      * Copied, its borders are not. */
     const struct bl_shards *shard;
     /* Working copy := rounded master; called once at the end of an apply, from the calling thread,

@@ -312,6 +312,7 @@ int main(void)
     MEMBER(bl_update, rows);
     MEMBER(bl_update, columns);
     MEMBER(bl_update, name);
+    MEMBER(bl_update, surveyed);
     STRUCT(bl_optimizer_ops);
     MEMBER(bl_optimizer_ops, create);
     MEMBER(bl_optimizer_ops, destroy);
@@ -321,6 +322,7 @@ int main(void)
     MEMBER(bl_optimizer_ops, state_name);
     MEMBER(bl_optimizer_ops, prepare);
     MEMBER(bl_optimizer_ops, apply);
+    MEMBER(bl_optimizer_ops, survey);
     puts("# ballast/guard.h");
     STRUCT(bl_guard_input);
     MEMBER(bl_guard_input, size);

@@ -28,6 +28,11 @@ test_expect_success 'Adam moves it without any low precision' '
     holds "b > 1.5 * a && leak < 1e-7" a="$(value adam logits/gauge 1)" b="$(value adam logits/gauge)" \
         leak="$(value adam logits/gauge_leak)"'
 
+test_expect_success 'coupled second moments keep it' '
+    train coupled $long optimizer.plugin=coupled_adam optimizer.weight_decay=0.0 &&
+    holds "(a - b) ^ 2 < (1e-4 * a) ^ 2 && leak < 1e-7" a="$(value coupled logits/gauge 1)" \
+        b="$(value coupled logits/gauge)" leak="$(value coupled logits/gauge_leak)"'
+
 # Of the fp32 gradient after the projection one rounding of 2^-24 an element is left.
 test_expect_success 'a bf16 ring leaks, head_centering stops the leak' '
     train leak $ring && train centred $ring "regularizers=({plugin=\"head_centering\";})" &&

@@ -94,6 +94,11 @@ test_expect_success 'bf16 weights with what rounding took off them, sharded' '
     alone kahan precision.plugin=pure_bf16 precision.rounding=kahan "$all" &&
     together 4 shards --fresh precision.plugin=pure_bf16 precision.rounding=kahan "$all" "cluster.shard=\"optimizer\"" &&
     equal kahan shards'
+test_expect_success 'an optimizer that surveys whole parameters: same bits, not sharded' '
+    alone surveyed optimizer.plugin=stable_adamw &&
+    together 4 surveys --fresh optimizer.plugin=stable_adamw && equal surveyed surveys &&
+    test_expect_code 2 "$BALLAST" check tiny.cfg optimizer.plugin=stable_adamw "cluster.shard=\"optimizer\"" 2>err &&
+    grep "cuts them" err'
 test_expect_success 'guards that change the gradient, sharded' '
     cut="guards=({plugin=\"clip_value\";max=0.01;},{plugin=\"agc\";lambda=0.05;},{plugin=\"adagc\";warmup=2;},{plugin=\"zclip\";warmup=2;})" &&
     alone cut "$cut" && together 4 pieces --fresh "$cut" "cluster.shard=\"optimizer\"" && equal cut pieces &&

@@ -155,6 +155,15 @@ static void start_parameter(struct parameter *p)
         p->w[k] = (float)bl_trial_normal(60, k);
 }
 
+/* As the host does before prepare and apply; an error shows as a result that is not finite. */
+static void look(const struct bl_plugin_instance *i, struct bl_update *u)
+{
+    struct bl_error err = BL_ERROR_INIT;
+    if (i->ops.optimizer.survey != NULL &&
+        i->ops.optimizer.survey(i->self, &i->host, u, &u->surveyed, &err) != 0)
+        u->surveyed = NAN;
+}
+
 static void update(const struct bl_plugin_instance *i, struct parameter *p, uint64_t step,
                    double rate, double scale, int reversed, double *squares)
 {
@@ -180,6 +189,7 @@ static void update(const struct bl_plugin_instance *i, struct parameter *p, uint
                           .rows = ELEMENTS,
                           .columns = 1,
                           .name = "trial"};
+    look(i, &u);
     *squares = o->prepare != NULL ? o->prepare(i->self, &u, 0, ELEMENTS) : NAN;
     const uint64_t pieces = (ELEMENTS + PIECE - 1) / PIECE;
     for (uint64_t n = 0; n < pieces; n++) {
@@ -318,6 +328,8 @@ static enum bl_outcome check_prepare(struct bl_trial *t)
                           .rows = ELEMENTS,
                           .columns = 1,
                           .name = "trial"};
+    look(i, &u);
+    BL_EXPECT(t, memcmp(&kept, &p, sizeof p) == 0, "survey writes to weights or states");
     i->ops.optimizer.prepare(i->self, &u, 0, ELEMENTS);
     BL_EXPECT(t, memcmp(&kept, &p, sizeof p) == 0, "prepare writes to weights or states");
     return BL_CHECK_OK;

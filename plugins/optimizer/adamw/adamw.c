@@ -24,18 +24,21 @@
  * An element whose gradient is below about 1e-23 has v = 0 by underflow of its square; its step is
  * then lr m / eps.
  *
- * What it cannot do: round its moments (precision.moments does), or decay independently of lr.
+ * decay = "coupled" (the default) is the formula above. With "independent" the term is f wd w,
+ * where f = lr / peak lr is the schedule's factor: another peak then leaves the decay alone
+ * (Wortsman et al. 2023, arXiv:2309.14322, with wd = 1e-4 for a coupled 0.1 at lr 1e-3).
+ *
+ * What it cannot do: round its moments (precision.moments does).
  * With eps = 1e-8 an element with a gradient that is pure rounding noise moves by lr all the same.
  */
-#include <math.h>
+#include "../adam.h"
 
-#include <ballast/optimizer.h>
-
-#include "../isa.h"
+enum decay { DECAY_COUPLED, DECAY_INDEPENDENT };
 
 struct options {
     struct bl_floats betas;
     double eps;
+    int32_t decay;
 };
 
 static const struct bl_option options[] = {
@@ -43,17 +46,15 @@ static const struct bl_option options[] = {
      offsetof(struct options, betas)},
     {"eps", BL_OPTION_FLOAT, 0, "1e-8", "[1e-30,1]", "added to the root of the second moment",
      offsetof(struct options, eps)},
+    {"decay", BL_OPTION_CHOICE, 0, "coupled", "coupled|independent",
+     "weight decay is multiplied by lr, or by the schedule's factor alone",
+     offsetof(struct options, decay)},
     {0}};
 
 struct adamw {
     const struct bl_host *host;
     double beta1, beta2, eps;
-    int avx2;
-};
-
-struct coefficients {
-    float beta1, rest1, beta2, rest2;
-    float gradient_scale, step, root, eps, decay, update_scale;
+    int independent, avx2;
 };
 
 static int32_t create(const struct bl_host *host, const void *values, void **self,
@@ -70,6 +71,7 @@ static int32_t create(const struct bl_host *host, const void *values, void **sel
     a->beta1 = o->betas.values[0];
     a->beta2 = o->betas.values[1];
     a->eps = o->eps;
+    a->independent = o->decay == DECAY_INDEPENDENT;
     a->avx2 = bl_use_avx2();
     *self = a;
     return 0;
@@ -96,92 +98,24 @@ static const char *state_name(const void *self, uint32_t i)
 
 static struct coefficients coefficients(const struct adamw *a, const struct bl_update *u)
 {
-    double t = (double)u->step;
-    double eps = isnan(u->epsilon) ? a->eps : u->epsilon;
-    struct coefficients c = {
-        .beta1 = (float)a->beta1,
-        .rest1 = (float)(1.0 - a->beta1),
-        .beta2 = (float)a->beta2,
-        .rest2 = (float)(1.0 - a->beta2),
-        .gradient_scale = (float)u->gradient_scale,
-        .step = (float)(u->learning_rate / (1.0 - pow(a->beta1, t))),
-        .root = (float)(1.0 / sqrt(1.0 - pow(a->beta2, t))),
-        .eps = (float)eps,
-        .decay = (float)(u->learning_rate * u->weight_decay),
-        .update_scale = (float)u->update_scale,
-    };
-    return c;
+    double rate = u->learning_rate;
+    if (a->independent) /* a peak of 0 is a rate of 0 */
+        rate = u->peak_learning_rate > 0 ? rate / u->peak_learning_rate : 0;
+    return coefficients_of(u, a->beta1, a->beta2, a->eps, u->learning_rate, rate * u->weight_decay);
 }
-
-/* c of the manual; *m and *v become the new moments. */
-BL_LOOP float change(const struct coefficients *c, float w, float gradient, float *m, float *v)
-{
-    float x = gradient * c->gradient_scale;
-    *m = c->beta1 * *m + c->rest1 * x;
-    *v = c->beta2 * *v + c->rest2 * (x * x);
-    return -(c->decay * w + c->step * (*m / (sqrtf(*v) * c->root + c->eps)));
-}
-
-BL_LOOP void apply_loop(const struct coefficients *by_address, uint64_t n, float *restrict w,
-                        const float *restrict g, float *restrict m, float *restrict v)
-{
-    const struct coefficients c = *by_address;
-    BL_SIMD
-    for (uint64_t i = 0; i < n; i++) {
-        float mi = m[i], vi = v[i];
-        float ci = change(&c, w[i], g[i], &mi, &vi);
-        m[i] = mi;
-        v[i] = vi;
-        w[i] = w[i] + c.update_scale * ci;
-    }
-}
-
-BL_LOOP void squares_loop(const struct coefficients *by_address, uint64_t n,
-                          const float *restrict w, const float *restrict g, const float *restrict m,
-                          const float *restrict v, double *restrict squares)
-{
-    const struct coefficients c = *by_address;
-    BL_SIMD
-    for (uint64_t i = 0; i < n; i++) {
-        float mi = m[i], vi = v[i];
-        float w_new = w[i] + change(&c, w[i], g[i], &mi, &vi);
-        double d = (double)w_new - (double)w[i];
-        squares[i] = d * d;
-    }
-}
-
-BL_TWICE(void, apply,
-         (const struct coefficients *c, uint64_t n, float *restrict w, const float *restrict g,
-          float *restrict m, float *restrict v),
-         (c, n, w, g, m, v))
-BL_TWICE(void, squares,
-         (const struct coefficients *c, uint64_t n, const float *restrict w,
-          const float *restrict g, const float *restrict m, const float *restrict v,
-          double *restrict out),
-         (c, n, w, g, m, v, out))
 
 static void apply(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end)
 {
     const struct adamw *a = self;
     const struct coefficients c = coefficients(a, u);
-    (a->avx2 ? apply_avx2 : apply_scalar)(&c, end - begin, u->weight + begin, u->gradient + begin,
-                                          u->state[0] + begin, u->state[1] + begin);
+    adam_apply(a->avx2, &c, u, begin, end);
 }
 
 static double prepare(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end)
 {
-    enum { PIECE = 512 };
     const struct adamw *a = self;
     const struct coefficients c = coefficients(a, u);
-    double buffer[PIECE], sum = 0.0;
-    for (uint64_t at = begin; at < end; at += PIECE) {
-        uint64_t n = end - at < PIECE ? end - at : PIECE;
-        (a->avx2 ? squares_avx2 : squares_scalar)(&c, n, u->weight + at, u->gradient + at,
-                                                  u->state[0] + at, u->state[1] + at, buffer);
-        for (uint64_t i = 0; i < n; i++)
-            sum += buffer[i];
-    }
-    return sum;
+    return adam_prepare(a->avx2, &c, u, begin, end);
 }
 
 static const struct bl_optimizer_ops ops = {.create = create,

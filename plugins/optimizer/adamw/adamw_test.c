@@ -85,6 +85,33 @@ static void test_by_hand(void **state)
     bl_bench_stop(&b);
 }
 
+/* Independent decay: half of the peak means half of wd, whatever the peak is. */
+static void test_independent_decay(void **state)
+{
+    (void)state;
+    struct bl_bench b;
+    struct arrays *a = calloc(1, sizeof(*a));
+    float *s[2];
+    assert_non_null(a);
+    bl_bench_start(&b);
+    bl_bench_open(&b, BL_KIND_OPTIMIZER, "adamw", "decay = \"independent\";");
+    struct bl_update u = update(a, s);
+    for (double peak = 1e-3; peak < 1; peak *= 30) {
+        u.learning_rate = peak / 2;
+        u.peak_learning_rate = peak;
+        a->w[0] = 1; /* no gradient: the decay alone */
+        b.ops->optimizer.apply(b.self, &u, 0, 1);
+        assert_true(fabs((double)a->w[0] - 0.95) < 1.2e-7);
+    }
+    u.learning_rate = u.peak_learning_rate = 0;
+    a->w[0] = 1;
+    b.ops->optimizer.apply(b.self, &u, 0, 1);
+    assert_true(a->w[0] == 1);
+    bl_bench_refuses(&b, BL_KIND_OPTIMIZER, "adamw", "decay = \"both\";", BL_EXIT_USAGE, "decay");
+    free(a);
+    bl_bench_stop(&b);
+}
+
 /* Ten updates, each against fp64 from the same inputs. Roundings, e = 2^-24 each:
  *   x   scale, product                                             2
  *   m   beta1, product (x: 2 + rest1, product), sum: at most       5 of |beta1 m| + |rest1 x|
@@ -243,9 +270,12 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_common),           cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_reference),        cmocka_unit_test(test_prepare_and_pieces),
-        cmocka_unit_test(test_instruction_sets), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_common),
+                                       cmocka_unit_test(test_by_hand),
+                                       cmocka_unit_test(test_independent_decay),
+                                       cmocka_unit_test(test_reference),
+                                       cmocka_unit_test(test_prepare_and_pieces),
+                                       cmocka_unit_test(test_instruction_sets),
+                                       cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

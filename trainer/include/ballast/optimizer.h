@@ -30,6 +30,7 @@ struct bl_update {
     uint32_t ndim;             /* 1 or 2 */
     uint64_t rows, columns;    /* of a matrix (out, in); (count, 1) of a vector */
     const char *name;          /* "layers.0.attn.q.weight" */
+    double surveyed;           /* what survey made of the parameter; 0 without that op */
 };
 
 struct bl_optimizer_ops {
@@ -43,6 +44,13 @@ struct bl_optimizer_ops {
     /* w_new = w_old + update_scale * (change); states advance as if update_scale were 1.
      * One pass; the same bits on every instruction set. */
     void (*apply)(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end);
+    /* Looks at a parameter as a whole, 0 ... count of all arrays, before prepare and apply of any:
+     * called in the order of the parameter table, host->parallel_for is fine. Changes neither
+     * weights nor states. *out arrives as 0 and becomes bl_update.surveyed of this parameter;
+     * larger results are the instance's own. A sharded optimizer has no whole parameters: a plugin
+     * with this op is refused there. NULL: nothing to look at. */
+    int32_t (*survey)(void *self, const struct bl_host *host, const struct bl_update *u,
+                      double *out, struct bl_error *err);
 };
 
 #ifdef __cplusplus
