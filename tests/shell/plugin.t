@@ -260,7 +260,7 @@ test_expect_success 'plugins: by kind, one kind, one plugin, a folder of one'"'"
     "$BALLAST" plugins schedule >out && grep cosine out && ! grep z_loss out &&
     "$BALLAST" plugins z_loss >out && grep "ops  *rows" out && grep "does nothing at *coefficient=0" out && grep "\[0,inf)" out &&
     BALLAST_PLUGIN_PATH=.:$BALLAST_PLUGIN_PATH "$BALLAST" plugins weight >out && grep "rows\|weight_grad project_grad project_weight" out &&
-    test_expect_code 3 "$BALLAST" plugins adamv 2>err && grep "did you mean adamw" err'
+    test_expect_code 3 "$BALLAST" plugins adamww 2>err && grep "did you mean adamw" err'
 test_expect_success 'plugins: a file that cannot be loaded says why, and hides nothing else' '
     BALLAST_PLUGIN_PATH=.:$BALLAST_PLUGIN_PATH "$BALLAST" plugins >out && grep "^  regularizer  *text  *.*refused" out && grep adamw out'
 test_expect_success 'plugins: the one that is found first hides the others' '
