@@ -1,3 +1,4 @@
+include %D%/effective_lr/local.mk
 include %D%/logits/local.mk
 include %D%/gauge/local.mk
 include %D%/norms/local.mk
