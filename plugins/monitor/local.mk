@@ -1,3 +1,5 @@
+include %D%/effective_lr/local.mk
+include %D%/embedding_health/local.mk
 include %D%/logits/local.mk
 include %D%/gauge/local.mk
 include %D%/noise_scale/local.mk
