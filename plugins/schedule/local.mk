@@ -1,6 +1,12 @@
 include %D%/constant/local.mk
 include %D%/cosine/local.mk
+include %D%/cosine_envelope/local.mk
 include %D%/inverse_sqrt/local.mk
 include %D%/linear/local.mk
+include %D%/linear_to_zero/local.mk
+include %D%/one_cycle/local.mk
 include %D%/piecewise/local.mk
+include %D%/power/local.mk
+include %D%/rex/local.mk
 include %D%/wsd/local.mk
+include %D%/wsd_s/local.mk

@@ -1,0 +1,65 @@
+/* schedule wsd_s: several decays in one plan, each back to the peak: a checkpoint at every end.
+ *
+ *     the updates after the warmup are `cycles` equal parts of length L; y in [0, L) is the place
+ * in one of them, x = (y - (1 - share) L) / (share L) factor = 1                         x <= 0
+ *     factor = 1 / (1 - x + x / final)   x > 0: the reciprocal goes straight from 1 to 1 / final
+ *     factor(u) = final                  for u >= T
+ *
+ * u  0-based index of the update      w  updates of warmup      T  updates in the whole plan
+ * cycles  default 3
+ * share   of each cycle that decays, default 0.1
+ * final   fraction of the peak at the end of each cycle, default 0.1
+ *
+ * Why: one run gives models of several budgets. The weights go on from the decayed ones, no second
+ * trunk is kept.
+ *
+ * Source: Wen et al. 2024, arXiv:2410.05192 (WSD-S, with this curve).
+ *
+ * What it cannot do: save by itself at the ends: set run.checkpoint_every to the cycle's length and
+ * run.keep high enough. Cycles of unequal length: schedule piecewise.
+ */
+#include <math.h>
+
+#include <ballast/schedule.h>
+
+struct options {
+    int64_t cycles;
+    double share, final;
+};
+
+static const struct bl_option options[] = {
+    {"cycles", BL_OPTION_INT, 0, "3", "[1,1000000]", "decays in the plan",
+     offsetof(struct options, cycles)},
+    {"share", BL_OPTION_FLOAT, 0, "0.1", "[0,1]", "share of a cycle in which the rate decays",
+     offsetof(struct options, share)},
+    {"final", BL_OPTION_FLOAT, 0, "0.1", "(0,1]",
+     "learning rate at the end of a cycle, fraction of the peak", offsetof(struct options, final)},
+    {0}};
+
+static int32_t create(const struct bl_host *host, const void *values, void **self,
+                      struct bl_error *err)
+{
+    (void)host;
+    (void)err;
+    *self = (void *)(uintptr_t)values;
+    return 0;
+}
+
+static double factor(const void *self, const struct bl_schedule_point *point)
+{
+    const struct options *o = self;
+    if (point->update >= point->updates)
+        return o->final;
+    double length = (double)(point->updates - point->warmup) / (double)o->cycles;
+    double y = fmod((double)(point->update - point->warmup), length);
+    double start = (1.0 - o->share) * length;
+    if (y <= start)
+        return 1.0;
+    double x = (y - start) / (length - start);
+    return 1.0 / (1.0 - x + x / o->final);
+}
+
+static const struct bl_schedule_ops ops = {.create = create, .factor = factor};
+
+BL_PLUGIN(BL_KIND_SCHEDULE, "wsd_s", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
+          sizeof(struct options), NULL);
