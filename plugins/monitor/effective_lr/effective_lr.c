@@ -16,10 +16,10 @@
  * Cost: one pass over the weights a look, fp64 sums over fixed blocks of 4096 elements in index
  * order; nothing in a step without a look. One number a tensor.
  *
- * Measured: the config of docs/tutorial.md with this as its only monitor, every = 10, against none,
- * `ballast train study.cfg run.steps=100`, time from step 9 to 99, five paired runs on 2 shared
- * cores: ratios of 0.66 to 1.03, median 0.95. The runs differ by more than the cost, which this
- * does not resolve.
+ * Measured: the config of docs/tutorial.md without guards and evaluations, this as its only
+ * monitor with every = 10 against no monitor, `ballast train study.cfg run.steps=100
+ * run.eval_every=0`, time from step 9 to 99, five paired runs on 2 shared cores: ratios of 0.66 to
+ * 1.03, median 0.95. The runs differ by more than the cost, which this does not resolve.
  *
  * What it cannot do: know an optimizer's own scale of the rate (a rule's lr_scale), or mean much
  * in absolute terms under Adam, whose step does not grow with the gradient: there the direction

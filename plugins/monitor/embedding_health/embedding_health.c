@@ -26,10 +26,10 @@
  * 4096 elements in index order; nothing in a step without a look. With a sharded optimizer the
  * gradients are fetched from the other processes.
  *
- * Measured: the config of docs/tutorial.md with this as its only monitor, every = 10, against none,
- * `ballast train study.cfg run.steps=100`, time from step 9 to 99, five paired runs on 2 shared
- * cores: ratios of 0.76 to 0.96, median 0.93. The runs differ by more than the cost, which this
- * does not resolve.
+ * Measured: the config of docs/tutorial.md without guards and evaluations, this as its only
+ * monitor with every = 10 against no monitor, `ballast train study.cfg run.steps=100
+ * run.eval_every=0`, time from step 9 to 99, five paired runs on 2 shared cores: ratios of 0.76 to
+ * 0.96, median 0.93. The runs differ by more than the cost, which this does not resolve.
  *
  * What it cannot do: see outliers in single rows of the embedding, or in tokens of a batch; with
  * tied weights tell the head's part of the gradient from the embedding's.
