@@ -155,7 +155,7 @@ static const struct bl_option schedule_table[] = {
              "collective of the gradients"),                                                       \
         DIAL(MASTER, "master", "fp32", DTYPE, "weights that the optimizer updates"),               \
         DIAL(MOMENTS, "moments", "fp32", DTYPE, "state of the optimizer"),                         \
-        DIAL(ROUNDING, "rounding", "nearest", "nearest|stochastic|kahan",                                \
+        DIAL(ROUNDING, "rounding", "nearest", "nearest|stochastic|kahan",                          \
              "how weights become what master says"),                                               \
         DIAL(SUM_ROUNDING, "sum_rounding", "nearest", "nearest|stochastic",                        \
              "rounding of each add over ranks")
