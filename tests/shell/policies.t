@@ -5,7 +5,7 @@ test_description='precision policies and their dials'
 
 ranks="cluster.emulate=4"
 dials() { # dials POLICY: of each group's row of the table that check prints
-    "$BALLAST" check tiny.cfg $ranks precision.plugin="$1" >"$1.check" && grep -E "$2" "$1.check"
+    "$BALLAST" check tiny.cfg "$ranks" precision.plugin="$1" >"$1.check" && grep -E "$2" "$1.check"
 }
 
 test_expect_success 'fsdp_bf16 is mixed with a ring of bf16 sums and a predivided average' '

@@ -89,7 +89,7 @@ static uint64_t save(const void *self, void *buffer, uint64_t capacity)
 static int32_t load(void *self, const void *buffer, uint64_t bytes, struct bl_error *err)
 {
     struct zclip *g = self;
-    struct history h;
+    struct history h = {0, 0, 0};
     if (bytes == sizeof(h))
         memcpy(&h, buffer, sizeof(h));
     if (bytes != sizeof(h) || !isfinite(h.mean) || !(h.variance >= 0) || isinf(h.variance))

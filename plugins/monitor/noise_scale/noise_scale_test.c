@@ -1,6 +1,7 @@
 #include "tests/lib/plugin_test.h"
 
 #include <math.h>
+#include <string.h>
 
 static void look(struct bl_bench *b, uint64_t ranks, double norm, double rank_squares)
 {

@@ -24,16 +24,16 @@
  * An element whose gradient is below about 1e-23 has v = 0 by underflow of its square; its step is
  * then lr m / eps.
  *
- * decay = "coupled" (the default) is the formula above. With "independent" the term is f wd w,
+ * decay = "times_lr" (the default) is the formula above. With "independent" the term is f wd w,
  * where f = lr / peak lr is the schedule's factor: another peak then leaves the decay alone
- * (Wortsman et al. 2023, arXiv:2309.14322, with wd = 1e-4 for a coupled 0.1 at lr 1e-3).
+ * (Wortsman et al. 2023, arXiv:2309.14322, with wd = 1e-4 in place of 0.1 at lr 1e-3).
  *
  * What it cannot do: round its moments (precision.moments does).
  * With eps = 1e-8 an element with a gradient that is pure rounding noise moves by lr all the same.
  */
 #include "../adam.h"
 
-enum decay { DECAY_COUPLED, DECAY_INDEPENDENT };
+enum decay { DECAY_TIMES_LR, DECAY_INDEPENDENT };
 
 struct options {
     struct bl_floats betas;
@@ -46,7 +46,7 @@ static const struct bl_option options[] = {
      offsetof(struct options, betas)},
     {"eps", BL_OPTION_FLOAT, 0, "1e-8", "[1e-30,1]", "added to the root of the second moment",
      offsetof(struct options, eps)},
-    {"decay", BL_OPTION_CHOICE, 0, "coupled", "coupled|independent",
+    {"decay", BL_OPTION_CHOICE, 0, "times_lr", "times_lr|independent",
      "weight decay is multiplied by lr, or by the schedule's factor alone",
      offsetof(struct options, decay)},
     {0}};
