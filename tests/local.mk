@@ -16,6 +16,7 @@ shell_tests = %D%/shell/alarms.t %D%/shell/bad_input.t %D%/shell/bits.t %D%/shel
     %D%/shell/fork.t \
     %D%/shell/gauge.t \
     %D%/shell/identity.t \
+    %D%/shell/inject.t \
     %D%/shell/pack.t \
     %D%/shell/plugin.t \
     %D%/shell/ranks.t \

@@ -6,9 +6,12 @@
  *     c  = -( lr wd w + (lr / (1 - beta1^t)) m / (sqrt(v) / sqrt(1 - beta2^t) + eps) )
  *     w  = w + update_scale * c
  *
- * t   1-based count of the parameter's updates     lr  schedule x optimizer.lr x the rule's
- * lr_scale wd  optimizer.weight_decay or the rule's         betas  default 0.9, 0.95 eps default
- * 1e-8; a rule may set another
+ * t      1-based count of the parameter's updates
+ * lr     schedule x optimizer.lr x the rule's lr_scale
+ * wd     optimizer.weight_decay or the rule's
+ * betas  default 0.9, 0.95
+ * eps    default 1e-8; a rule may set another
+ * decay  default "times_lr"; see below
  *
  * Source: Loshchilov and Hutter 2017, arXiv:1711.05101; Kingma and Ba 2014, arXiv:1412.6980. As in
  * PyTorch, the decay is multiplied by lr: a schedule that ends at zero ends the decay too.

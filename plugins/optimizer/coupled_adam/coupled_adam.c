@@ -1,7 +1,7 @@
 /* optimizer coupled_adam: AdamW whose output matrix has one second moment a column.
  *
- *     as adamw, but for the output matrix (V, C) the squared gradient that enters v is its mean
- * over the vocabulary:   v_c = beta2 v_c + (1 - beta2) (1/V) sum_v x_vc^2
+ *     as adamw, but in the output matrix (V, C) what enters v is a column's mean of squares:
+ *     v_c = beta2 v_c + (1 - beta2) (1/V) sum_v x_vc^2
  *
  * x   the scaled gradient     V   true vocabulary     betas, eps   as adamw
  *

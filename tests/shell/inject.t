@@ -1,0 +1,34 @@
+#!/bin/sh
+# Known faults, and whether what should notice them does.
+test_description='injected faults and guards'
+. "${top_srcdir:-.}/tests/shell/lib.sh"
+
+# steps RUN METRIC: steps in which it is 1.
+steps() { grep "\"$2\":1[,}]" "runs/$1/metrics.jsonl" | sed 's|.*"step":\([0-9]*\),.*|\1|' | tr '\n' ' '; }
+guard='{plugin="skip_step";minimum=20;window=40;sigmas=6.0;on="norm";}'
+
+test_expect_success 'skip_step skips all of the injected steps and no other' '
+    write_tiny && train spikes run.steps=70 run.eval_tokens=24 \
+        "guards=({plugin=\"inject\";steps=[35,36,60];factor=50.0;},$guard)" &&
+    test "$(steps spikes inject/active)" = "35 36 60 " && test "$(steps spikes optim/skipped)" = "35 36 60 " &&
+    test "$(steps spikes spike/flag)" = "35 36 60 "'
+
+test_expect_success 'without injections it skips nothing' '
+    train calm run.steps=70 run.eval_tokens=24 "guards=($guard)" && test -z "$(steps calm optim/skipped)"'
+
+test_expect_success 'a guard that skips a step leaves no trace of a NaN in the gradient' '
+    train broken run.steps=30 run.eval_tokens=24 "guards=({plugin=\"inject\";steps=[4];what=\"nan\";},$guard)" &&
+    test "$(steps broken optim/skipped)" = "4 " && ! tail -n 1 runs/broken/metrics.jsonl | grep "nan"'
+
+test_expect_success 'without a guard a NaN in the gradient ends the run as diverged, with the step' '
+    test_expect_code 7 "$BALLAST" train --fresh tiny.cfg run.name=dead \
+        "guards=({plugin=\"inject\";steps=[4];what=\"nan\";})" >out 2>&1 && grep "diverged at step 4" out'
+
+# Exponents of weights around 0.02 begin with 0: the bit makes it some 1e36, which fp32 still holds.
+test_expect_success 'a flipped exponent bit of a weight is seen in the next loss' '
+    train flip "guards=({plugin=\"inject\";steps=[2];what=\"flip\";where=\"weight\";tensor=\"head.weight\";})" &&
+    grep "element 0 of the weights of head.weight" flip.out &&
+    grep "\"step\":2,.*\"loss/ce\":[0-9.]*," runs/flip/metrics.jsonl >/dev/null &&
+    grep "\"step\":3,.*\"loss/ce\":[0-9.]*e+3[0-9]," runs/flip/metrics.jsonl >/dev/null'
+
+test_done
