@@ -188,6 +188,14 @@ static int32_t load(void *self, const void *buffer, uint64_t bytes, struct bl_er
                              "saved averages of %llu bytes are not this guard's: restore the "
                              "checkpoint, or start without this guard's state",
                              (unsigned long long)bytes);
+    for (uint64_t t = 0; t < head[1]; t++) {
+        double gamma;
+        memcpy(&gamma, (const char *)buffer + sizeof(head) + t * 8, 8);
+        if (!(gamma >= 0) || isinf(gamma))
+            return g->host->fail(g->host, err,
+                                 "saved average %llu is %g: the checkpoint is damaged",
+                                 (unsigned long long)t, gamma);
+    }
     if (make_room(g, head[1]) != 0)
         return g->host->fail(g->host, err, "no memory for the averages of %llu tensors",
                              (unsigned long long)head[1]);

@@ -103,6 +103,12 @@ static void test_edges(void **state)
     assert_true(w.a[0] == 0);
     assert_int_equal(bl_bench_logged(&w.b, "clipped to 0"), 1);
     assert_int_equal(w.b.ops->guard.load(w.b.self, broken, sizeof broken, &err), -1);
+    struct {
+        uint64_t head[2];
+        double gamma[2];
+    } damaged = {{7, 2}, {1, NAN}};
+    assert_int_equal(w.b.ops->guard.load(w.b.self, &damaged, sizeof damaged, &err), -1);
+    assert_non_null(strstr(err.text, "damaged"));
     assert_int_equal(w.b.ops->guard.load(w.b.self, other, sizeof other, &err), 0);
     struct bl_guard_input in = {.size = sizeof(in), .step = 1, .loss = 1, .norm = 1};
     struct bl_verdict out = {sizeof(out), 0, 1.0};
