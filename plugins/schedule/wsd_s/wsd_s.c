@@ -18,8 +18,6 @@
  * What it cannot do: save by itself at the ends: set run.checkpoint_every to the cycle's length and
  * run.keep high enough. Cycles of unequal length: schedule piecewise.
  */
-#include <math.h>
-
 #include <ballast/schedule.h>
 
 struct options {
@@ -50,12 +48,12 @@ static double factor(const void *self, const struct bl_schedule_point *point)
     const struct options *o = self;
     if (point->update >= point->updates)
         return o->final;
-    double length = (double)(point->updates - point->warmup) / (double)o->cycles;
-    double y = fmod((double)(point->update - point->warmup), length);
-    double start = (1.0 - o->share) * length;
+    /* In whole numbers: a length that is rounded would miss the borders of cycles. */
+    uint64_t all = point->updates - point->warmup, u = point->update - point->warmup;
+    double y = (double)(u * (uint64_t)o->cycles % all) / (double)all, start = 1.0 - o->share;
     if (y <= start)
         return 1.0;
-    double x = (y - start) / (length - start);
+    double x = (y - start) / o->share;
     return 1.0 / (1.0 - x + x / o->final);
 }
 

@@ -51,6 +51,15 @@ static void test_values(void **state)
     near(at(&b, 99, 0, 300), 1.0);
     bl_bench_open(&b, BL_KIND_SCHEDULE, "wsd_s", "cycles = 1; share = 1.0; final = 0.5;");
     near(at(&b, 50, 0, 100), 2.0 / 3);
+    /* Cycles that do not divide the plan: each border is at the peak, the update before it is not.
+     */
+    bl_bench_open(&b, BL_KIND_SCHEDULE, "wsd_s", "cycles = 6;");
+    assert_true(at(&b, 50000, 0, 100000) == 1.0);
+    assert_true(at(&b, 49999, 0, 100000) < 0.11);
+    assert_true(at(&b, 50001, 0, 100000) == 1.0);
+    bl_bench_open(&b, BL_KIND_SCHEDULE, "wsd_s", "cycles = 12;");
+    for (uint64_t u = 2500; u < 10000; u += 2500)
+        assert_true(at(&b, u, 0, 10000) == 1.0 && at(&b, u - 1, 0, 10000) < 0.2);
     bl_bench_refuses(&b, BL_KIND_SCHEDULE, "wsd_s", "final = 0.0;", BL_EXIT_USAGE, "final");
     bl_bench_stop(&b);
 }
