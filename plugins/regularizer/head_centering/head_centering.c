@@ -25,8 +25,9 @@
  * What it cannot do: stop Adam's own drift, which comes from second moments that differ by token
  * (coupled second moments do); undo a drift that is there already; centre p - y itself, whose
  * rounding to bf16 (precision.dlogits) is removed along 1 a^T only. With tied weights the output
- * matrix is the embedding and 1 a^T is no symmetry: refused. logits/gauge_leak is what
- * the optimizer gets, after the projection.
+ * matrix is the embedding and 1 a^T is no symmetry: refused. logits/gauge_leak is that
+ * of the cross-entropy part after the projection. Where other regularizers act and the reduction is
+ * low precision, the rounding of their sum with it is not in that part and stays.
  */
 #include <ballast/regularizer.h>
 
