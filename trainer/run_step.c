@@ -176,6 +176,16 @@ static int run_guards(struct bl_run *r, int updates, struct bl_guard_input *in, 
     return 0;
 }
 
+/* Tells all guards whether the step made an update. */
+static void settle_guards(const struct bl_run *r, int skipped)
+{
+    for (size_t i = 0; i < r->s->guards.count; i++) {
+        const struct bl_plugin_instance *g = r->s->guards.items[i];
+        if (!g->null && g->ops.guard.settle != NULL)
+            g->ops.guard.settle(g->self, skipped != 0);
+    }
+}
+
 /* ---- monitors -------------------------------------------------------------------------------- */
 
 static int run_monitors(struct bl_run *r, const struct bl_monitor_input *in, int after,
@@ -334,6 +344,7 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
     if (!failed && update(r, lr, &v, needs, &guarded, &skipped, err) < 0)
         goto fail;
     bl_metrics_set(r->metrics, "optim/skipped", skipped);
+    settle_guards(r, skipped || failed);
     if (!failed && observed && agree(r, run_monitors(r, &in, 1, err), err) < 0)
         goto fail;
 

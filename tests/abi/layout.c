@@ -342,6 +342,7 @@ int main(void)
     MEMBER(bl_guard_ops, load);
     MEMBER(bl_guard_ops, gradient);
     MEMBER(bl_guard_ops, update);
+    MEMBER(bl_guard_ops, settle);
     puts("# ballast/sink.h");
     STRUCT(bl_record);
     MEMBER(bl_record, size);

@@ -13,6 +13,16 @@ test_expect_success 'skip_step skips all of the injected steps and no other' '
     test "$(steps spikes inject/active)" = "35 36 60 " && test "$(steps spikes optim/skipped)" = "35 36 60 " &&
     test "$(steps spikes spike/flag)" = "35 36 60 "'
 
+# zclip is asked before the injection or, in the rejected steps, not at all.
+test_expect_success 'what a later guard rejects is not remembered by an earlier one' '
+    spike="{plugin=\"inject\";steps=[35,36,60];}" && clip="{plugin=\"zclip\";max=0.0;}" &&
+    train before run.steps=70 run.eval_tokens=24 "guards=($clip,$spike,$guard)" &&
+    train after run.steps=70 run.eval_tokens=24 "guards=($spike,$guard,$clip)" &&
+    test "$(steps before optim/skipped)" = "35 36 60 " && test "$(steps after optim/skipped)" = "35 36 60 " &&
+    for run in before after; do
+        tail -n 1 runs/$run/metrics.jsonl | tr , "\n" | grep "guard/zclip/mean" >$run.mean || return 1
+    done && test_cmp before.mean after.mean'
+
 test_expect_success 'without injections it skips nothing' '
     train calm run.steps=70 run.eval_tokens=24 "guards=($guard)" && test -z "$(steps calm optim/skipped)"'
 

@@ -379,6 +379,8 @@ static enum bl_outcome check_guard(struct bl_trial *t)
             if (outcome == BL_CHECK_OK && o->update != NULL &&
                 o->update(i->self, &i->host, &in, &b, &err) == 0)
                 outcome = check_verdict(t, "update", in.norm, in.loss, &b);
+            if (o->settle != NULL)
+                o->settle(i->self, a.skip | b.skip);
         }
     }
     return outcome;
@@ -414,6 +416,8 @@ static enum bl_outcome check_same(struct bl_trial *t)
                 o->gradient(i[k]->self, &i[k]->host, &in, &out[k], &changed, &err);
             if (o->update != NULL && !out[k].skip)
                 o->update(i[k]->self, &i[k]->host, &in, &out[k], &err);
+            if (o->settle != NULL)
+                o->settle(i[k]->self, out[k].skip);
             hash[k] = bl_trial_hash(t);
             t->reversed = !t->reversed;
             BL_EXPECT(t,

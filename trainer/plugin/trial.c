@@ -235,7 +235,11 @@ static int use_guard(struct bl_plugin_instance *i, uint64_t step, struct bl_erro
     if (o->gradient != NULL && o->gradient(i->self, &i->host, &in, &out, &changed, err) != 0)
         return -1;
     out = (struct bl_verdict){.size = sizeof out, .scale = 1};
-    return o->update != NULL ? o->update(i->self, &i->host, &in, &out, err) : 0;
+    if (o->update != NULL && o->update(i->self, &i->host, &in, &out, err) != 0)
+        return -1;
+    if (o->settle != NULL)
+        o->settle(i->self, step % 5 == 4);
+    return 0;
 }
 
 static int use_monitor(struct bl_plugin_instance *i, uint64_t step, struct bl_error *err)

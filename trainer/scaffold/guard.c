@@ -7,8 +7,9 @@
  *
  * A guard is asked once per step, after the gradient was reduced over ranks and before the update.
  * It leaves its verdict in *out (scale, or skip = 1). A norm may be 0, infinite or NaN: the scale
- * must be finite and >= 0 all the same. What it remembers is state: save and load keep it in the
- * checkpoint, or a resumed run would differ from one that went on.
+ * must be finite and >= 0 all the same. A later guard may reject the step, so what is remembered of
+ * it is taken over in settle. It is state: save and load keep it in the checkpoint, or a resumed
+ * run would differ from one that went on.
  *
  * The other op, update, judges the change of the weights instead: <ballast/guard.h>. */
 #include <math.h>
@@ -30,6 +31,7 @@ struct guard {
     const struct bl_host *host;
     const struct options *options;
     double usual; /* 0: no norm was seen yet */
+    double seen;  /* norm of the step that is being judged; NaN: none */
 };
 
 static int32_t create(const struct bl_host *host, const void *options, void **self,
@@ -40,6 +42,7 @@ static int32_t create(const struct bl_host *host, const void *options, void **se
         return host->fail(host, err, "no memory for %u bytes", (unsigned)sizeof *g);
     g->host = host;
     g->options = options;
+    g->seen = NAN;
     *self = g;
     return 0;
 }
@@ -58,12 +61,21 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
     (void)host;
     (void)changed;
     (void)err;
+    g->seen = NAN;
     if (!isfinite(in->norm) || g->options->factor == 0)
         return 0; /* what to do with such a step is not this guard's business */
     if (g->usual > 0 && in->norm > limit)
         out->scale = limit / in->norm;
-    g->usual = g->usual > 0 ? g->usual + (in->norm - g->usual) / 16 : in->norm;
+    g->seen = in->norm;
     return 0;
+}
+
+static void settle(void *self, uint32_t skipped)
+{
+    struct guard *g = self;
+    if (!skipped && isfinite(g->seen))
+        g->usual = g->usual > 0 ? g->usual + (g->seen - g->usual) / 16 : g->seen;
+    g->seen = NAN;
 }
 
 /* Returns the bytes needed; writes only when they fit. */
@@ -89,8 +101,12 @@ static int32_t load(void *self, const void *buffer, uint64_t bytes, struct bl_er
     return 0;
 }
 
-static const struct bl_guard_ops ops = {
-    .create = create, .destroy = destroy, .save = save, .load = load, .gradient = gradient};
+static const struct bl_guard_ops ops = {.create = create,
+                                        .destroy = destroy,
+                                        .save = save,
+                                        .load = load,
+                                        .gradient = gradient,
+                                        .settle = settle};
 
 BL_PLUGIN(BL_KIND_GUARD, "my_plugin", "0.1", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, table,
           sizeof(struct options), "factor=0");

@@ -14,9 +14,9 @@
  * warmup     default 100 steps
  *
  * What was clipped enters gamma as what it became. A step in which a tensor's norm is not finite is
- * skipped and enters nothing. gamma and the count of steps are in the checkpoint. It works on the
- * reduced gradient as it is stored, before the scales of guards that come earlier in the list: put
- * it first. The host measures the norm anew.
+ * skipped; what this or another guard skips enters nothing. gamma and the count of steps are in the
+ * checkpoint. It works on the reduced gradient as it is stored, before the scales of guards that
+ * come earlier in the list: put it first. The host measures the norm anew.
  *
  * Metrics: guard/adagc/clipped, the number of tensors that were scaled, and guard/adagc/scale, the
  * smallest h.
@@ -58,7 +58,8 @@ struct adagc {
     const struct bl_host *host;
     const struct options *options;
     uint64_t steps, tensors;
-    double *gamma, *norm; /* (tensors,); one allocation */
+    double *gamma, *next, *norm; /* (tensors,); one allocation */
+    int pending;                 /* next is gamma with this step, until it is settled */
     int warned;
 };
 
@@ -87,12 +88,13 @@ static int make_room(struct adagc *g, uint64_t tensors)
 {
     if (g->tensors == tensors)
         return 0;
-    double *room = g->host->allocate(g->host, 2 * tensors * sizeof(double));
+    double *room = g->host->allocate(g->host, 3 * tensors * sizeof(double));
     if (room == NULL)
         return -1;
     g->host->release(g->host, g->gamma);
     g->gamma = room;
-    g->norm = room + tensors;
+    g->next = room + tensors;
+    g->norm = room + 2 * tensors;
     g->tensors = tensors;
     return 0;
 }
@@ -144,10 +146,11 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
             clipped++;
         }
         double became = h * g->norm[t];
+        g->next[t] = g->gamma[t];
         if (warm)
-            g->gamma[t] = o->beta * g->gamma[t] + (1.0 - o->beta) * became;
+            g->next[t] = o->beta * g->gamma[t] + (1.0 - o->beta) * became;
         else if (g->steps == 0 || became < g->gamma[t])
-            g->gamma[t] = became;
+            g->next[t] = became;
         smallest = h < smallest ? h : smallest;
         if (warm && g->gamma[t] == 0 && g->norm[t] > 0 && !g->warned) {
             g->warned = 1;
@@ -156,11 +159,21 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
                       (unsigned long long)t);
         }
     }
-    g->steps++;
+    g->pending = 1;
     *changed = clipped > 0;
     host->metric(host, "guard/adagc/clipped", (double)clipped);
     host->metric(host, "guard/adagc/scale", smallest);
     return 0;
+}
+
+static void settle(void *self, uint32_t skipped)
+{
+    struct adagc *g = self;
+    if (g->pending && !skipped) {
+        memcpy(g->gamma, g->next, g->tensors * sizeof(double));
+        g->steps++;
+    }
+    g->pending = 0;
 }
 
 /* State: steps, number of tensors (u64 each), gamma (f64 each). */
@@ -205,8 +218,12 @@ static int32_t load(void *self, const void *buffer, uint64_t bytes, struct bl_er
     return 0;
 }
 
-static const struct bl_guard_ops ops = {
-    .create = create, .destroy = destroy, .save = save, .load = load, .gradient = gradient};
+static const struct bl_guard_ops ops = {.create = create,
+                                        .destroy = destroy,
+                                        .save = save,
+                                        .load = load,
+                                        .gradient = gradient,
+                                        .settle = settle};
 
 BL_PLUGIN(BL_KIND_GUARD, "adagc", "1.0", BL_DEVICE_CPU, ops, options, sizeof(struct options),
           "relative=0");

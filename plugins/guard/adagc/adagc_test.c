@@ -28,6 +28,7 @@ static int step(struct world *w, float a, float c)
     bl_bench_forget(&w->b);
     assert_int_equal(w->b.ops->guard.gradient(w->b.self, w->b.host, &in, &out, &changed, &w->b.err),
                      0);
+    w->b.ops->guard.settle(w->b.self, out.skip);
     assert_true(out.scale == 1);
     return out.skip ? -1 : (int)changed;
 }

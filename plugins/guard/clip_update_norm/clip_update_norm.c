@@ -47,6 +47,7 @@ struct guard {
     const struct options *options;
     uint64_t count; /* norms in the history, <= window */
     uint64_t next;  /* where the next one goes; with a full window that is the oldest */
+    double seen;    /* the norm of this step, until it is settled; NaN: none */
     double *norms;  /* (window,) */
 };
 
@@ -64,6 +65,7 @@ static int32_t create(const struct bl_host *host, const void *values, void **sel
         return host->fail(host, err, "no memory for %zu bytes", sizeof(*g));
     g->host = host;
     g->options = o;
+    g->seen = NAN;
     if (o->window > 0) {
         g->norms = host->allocate(host, (uint64_t)o->window * sizeof(double));
         if (g->norms == NULL) {
@@ -131,9 +133,16 @@ static int32_t update(void *self, const struct bl_host *host, const struct bl_gu
     }
     host->metric(host, "optim/clip_update/scale", scale);
     out->scale = scale;
-    if (isfinite(in->norm))
-        push(g, in->norm);
+    g->seen = in->norm;
     return 0;
+}
+
+static void settle(void *self, uint32_t skipped)
+{
+    struct guard *g = self;
+    if (g->norms != NULL && !skipped && isfinite(g->seen))
+        push(g, g->seen);
+    g->seen = NAN;
 }
 
 /* State: version, number of norms (u64 each), the norms from the oldest on (f64). */
@@ -186,8 +195,12 @@ static int32_t load(void *self, const void *buffer, uint64_t bytes, struct bl_er
     return 0;
 }
 
-static const struct bl_guard_ops ops = {
-    .create = create, .destroy = destroy, .save = save, .load = load, .update = update};
+static const struct bl_guard_ops ops = {.create = create,
+                                        .destroy = destroy,
+                                        .save = save,
+                                        .load = load,
+                                        .update = update,
+                                        .settle = settle};
 
 BL_PLUGIN(BL_KIND_GUARD, "clip_update_norm", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
           sizeof(struct options), "window=0");

@@ -15,11 +15,11 @@
  *            the 20th is the end; 0 = never
  *
  * One-sided: a fall is no spike. The step that is judged is not in the statistics, and a skipped
- * one never enters them. So neither one spike nor a NaN blinds the guard, and a lasting jump does
- * not become normal: it ends the run after `patience` steps with the numbers in the message. A
- * history of equal values has deviation 0; then any value above them stands out, and an equal one
- * does not. The history and the count of skips in a row are in the checkpoint: a resumed run judges
- * as one that never stopped. A smaller window keeps the newest.
+ * one, by this guard or another, never enters them. So neither one spike nor a NaN blinds the
+ * guard, and a lasting jump does not become normal: it ends the run after `patience` steps with the
+ * numbers in the message. A history of equal values has deviation 0; then any value above them
+ * stands out, and an equal one does not. The history and the count of skips in a row are in the
+ * checkpoint: a resumed run judges as one that never stopped. A smaller window keeps the newest.
  *
  * Metrics: spike/score, the larger of the watched scores (absent while the history is short), and
  * spike/flag, 1 where this guard skips. Each skip is a warning with the numbers; the trainer counts
@@ -68,6 +68,7 @@ struct guard {
     uint64_t count;            /* steps in the history, <= window */
     uint64_t next;             /* where the next one goes; with a full window that is the oldest */
     uint64_t skipped;          /* in a row, up to now */
+    double seen[SERIES];       /* of this step, until it is settled; NaN: nothing to remember */
     double (*history)[SERIES]; /* (window, SERIES) */
 };
 
@@ -85,6 +86,7 @@ static int32_t create(const struct bl_host *host, const void *values, void **sel
         return host->fail(host, err, "no memory for %zu bytes", sizeof(*g));
     g->host = host;
     g->options = o;
+    g->seen[LOSS] = g->seen[NORM] = NAN;
     g->history = host->allocate(host, (uint64_t)o->window * sizeof(*g->history));
     if (g->history == NULL) {
         host->release(host, g);
@@ -207,13 +209,20 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
     host->metric(host, "spike/flag", worst >= 0);
     if (worst < 0) {
         g->skipped = 0;
-        if (isfinite(x[LOSS]) && isfinite(x[NORM]))
-            push(g, x);
+        memcpy(g->seen, x, sizeof(g->seen));
         return 0;
     }
     out->skip = 1;
     g->skipped++;
     return report(g, in, names[worst], &why, err);
+}
+
+static void settle(void *self, uint32_t skipped)
+{
+    struct guard *g = self;
+    if (!skipped && isfinite(g->seen[LOSS]) && isfinite(g->seen[NORM]))
+        push(g, g->seen);
+    g->seen[LOSS] = g->seen[NORM] = NAN;
 }
 
 /* State: version, number of steps, skips in a row (u64 each); loss and norm of each step from the
@@ -266,8 +275,12 @@ static int32_t load(void *self, const void *buffer, uint64_t bytes, struct bl_er
     return 0;
 }
 
-static const struct bl_guard_ops ops = {
-    .create = create, .destroy = destroy, .save = save, .load = load, .gradient = gradient};
+static const struct bl_guard_ops ops = {.create = create,
+                                        .destroy = destroy,
+                                        .save = save,
+                                        .load = load,
+                                        .gradient = gradient,
+                                        .settle = settle};
 
 BL_PLUGIN(BL_KIND_GUARD, "skip_step", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
           sizeof(struct options), "sigmas=0");

@@ -15,7 +15,8 @@
  *            It does not change x.
  *
  * The larger the outlier, the harder it is clipped: down to the mean in the limit. A norm that is
- * not finite skips the step and enters nothing. The averages are in the checkpoint.
+ * not finite skips the step; what this or another guard skips enters nothing. The averages are in
+ * the checkpoint.
  *
  * Metrics: guard/zclip/score (z; absent during warmup), guard/zclip/mean, guard/zclip/clipped
  * (0/1).
@@ -56,7 +57,7 @@ struct history { /* what a checkpoint keeps */
 struct zclip {
     const struct bl_host *host;
     const struct options *options;
-    struct history now;
+    struct history now, next; /* next: with this step, if it is settled as an update */
 };
 
 static int32_t create(const struct bl_host *host, const void *values, void **self,
@@ -97,13 +98,13 @@ static int32_t load(void *self, const void *buffer, uint64_t bytes, struct bl_er
                              "saved averages of %llu bytes are not this guard's: restore the "
                              "checkpoint, or start without this guard's state",
                              (unsigned long long)bytes);
-    g->now = h;
+    g->now = g->next = h;
     return 0;
 }
 
 static void remember(struct zclip *g, double x)
 {
-    struct history *h = &g->now;
+    struct history *h = &g->next;
     double alpha = g->options->alpha, old = h->mean;
     if (h->count < (uint64_t)g->options->warmup) { /* mean and variance of all so far, Welford */
         double n = (double)++h->count;
@@ -126,6 +127,7 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
     if (o->threshold == 0.0)
         return 0;
     if (!isfinite(x)) {
+        g->next = g->now;
         out->skip = 1;
         host->log(host, BL_LOG_WARNING, "step %llu: update skipped: the gradient norm is %g",
                   (unsigned long long)in->step, isnan(x) ? (double)NAN : x);
@@ -139,18 +141,31 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
             clipped = 1;
         }
     }
+    g->next = g->now;
     remember(g, x);
     if (o->max > 0.0 && x > o->max)
         x = o->max;
     if (x < in->norm)
         out->scale = x / in->norm;
-    host->metric(host, "guard/zclip/mean", g->now.mean);
+    host->metric(host, "guard/zclip/mean", g->next.mean);
     host->metric(host, "guard/zclip/clipped", clipped);
     return 0;
 }
 
-static const struct bl_guard_ops ops = {
-    .create = create, .destroy = destroy, .save = save, .load = load, .gradient = gradient};
+static void settle(void *self, uint32_t skipped)
+{
+    struct zclip *g = self;
+    if (!skipped)
+        g->now = g->next;
+    g->next = g->now;
+}
+
+static const struct bl_guard_ops ops = {.create = create,
+                                        .destroy = destroy,
+                                        .save = save,
+                                        .load = load,
+                                        .gradient = gradient,
+                                        .settle = settle};
 
 BL_PLUGIN(BL_KIND_GUARD, "zclip", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
           sizeof(struct options), "threshold=0");

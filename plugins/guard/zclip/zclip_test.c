@@ -12,6 +12,7 @@ static double judge(struct bl_bench *b, double norm)
     uint32_t changed = 0;
     bl_bench_forget(b);
     assert_int_equal(b->ops->guard.gradient(b->self, b->host, &in, &out, &changed, &b->err), 0);
+    b->ops->guard.settle(b->self, out.skip);
     assert_int_equal(changed, 0);
     return out.skip ? -1 : out.scale;
 }
@@ -51,6 +52,28 @@ static void test_by_hand(void **state)
     assert_true(judge(&b, 1) == 1); /* a fall passes */
     near(bl_bench_metric(&b, "guard/zclip/score"), (1 - mean) / (deviation + 1e-6));
     bl_bench_stop(&b);
+}
+
+/* What another guard rejects leaves no trace either. */
+static void test_rejected_by_another(void **state)
+{
+    (void)state;
+    struct bl_bench a, b;
+    bl_bench_start(&a);
+    bl_bench_start(&b);
+    bl_bench_open(&a, BL_KIND_GUARD, "zclip", "warmup = 5; max = 0.0;");
+    bl_bench_open(&b, BL_KIND_GUARD, "zclip", "warmup = 5; max = 0.0;");
+    for (uint64_t i = 0; i < 30; i++) {
+        struct bl_guard_input in = {.size = sizeof(in), .step = i, .loss = 1, .norm = 40};
+        struct bl_verdict out = {sizeof(out), 0, 1.0};
+        uint32_t changed = 0;
+        b.ops->guard.gradient(b.self, b.host, &in, &out, &changed, &b.err);
+        b.ops->guard.settle(b.self, 1);
+        double norm = 1 + 0.3 * sin(1.7 * (double)i);
+        assert_true(judge(&a, norm) == judge(&b, norm));
+    }
+    bl_bench_stop(&b);
+    bl_bench_stop(&a);
 }
 
 static void test_limit(void **state)
@@ -103,8 +126,11 @@ static void test_refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_common), cmocka_unit_test(test_by_hand), cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_not_finite_and_resume), cmocka_unit_test(test_refuses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_common),
+                                       cmocka_unit_test(test_by_hand),
+                                       cmocka_unit_test(test_limit),
+                                       cmocka_unit_test(test_rejected_by_another),
+                                       cmocka_unit_test(test_not_finite_and_resume),
+                                       cmocka_unit_test(test_refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

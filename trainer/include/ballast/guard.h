@@ -32,6 +32,10 @@ struct bl_guard_ops {
     /* The update w_new - w_old before it is written: costs the optimizer a second pass. */
     int32_t (*update)(void *self, const struct bl_host *host, const struct bl_guard_input *in,
                       struct bl_verdict *out, struct bl_error *err);
+    /* After all guards have spoken, once a step, asked or not: skipped = 1 when the step made no
+     * update, by whose verdict ever. What a guard remembers of accepted steps it takes over here,
+     * or a step that a later guard rejects stays in its history. NULL: nothing to remember. */
+    void (*settle)(void *self, uint32_t skipped);
 };
 
 #ifdef __cplusplus
