@@ -22,90 +22,40 @@
  */
 #include "../adam.h"
 
-struct options {
-    struct bl_floats betas;
-    double eps;
-};
-
-static const struct bl_option options[] = {
-    {"betas", BL_OPTION_FLOATS, 0, "0.9,0.95", "[0,1)", "decay rates of the two moments",
-     offsetof(struct options, betas)},
-    {"eps", BL_OPTION_FLOAT, 0, "1e-8", "[1e-30,1]", "added to the root of the second moment",
-     offsetof(struct options, eps)},
-    {0}};
-
-struct adamc {
-    const struct bl_host *host;
-    double beta1, beta2, eps;
-    int avx2;
-};
+static const struct bl_option options[] = {BL_ADAM_OPTIONS, {0}};
 
 static int32_t create(const struct bl_host *host, const void *values, void **self,
                       struct bl_error *err)
 {
-    const struct options *o = values;
-    if (o->betas.count != 2)
-        return host->fail(host, err, "betas has %llu values, wants 2: betas = [ 0.9, 0.95 ]",
-                          (unsigned long long)o->betas.count);
-    struct adamc *a = host->allocate(host, sizeof(*a));
-    if (a == NULL)
-        return host->fail(host, err, "no memory for %zu bytes", sizeof(*a));
-    a->host = host;
-    a->beta1 = o->betas.values[0];
-    a->beta2 = o->betas.values[1];
-    a->eps = o->eps;
-    a->avx2 = bl_use_avx2();
-    *self = a;
-    return 0;
+    return bl_adam_create(host, values, sizeof(struct bl_adam), self, err);
 }
 
-static void destroy(void *self)
-{
-    struct adamc *a = self;
-    if (a != NULL)
-        a->host->release(a->host, a);
-}
-
-static uint32_t states(const void *self)
-{
-    (void)self;
-    return 2;
-}
-
-static const char *state_name(const void *self, uint32_t i)
-{
-    (void)self;
-    return i == 0 ? "moment1" : i == 1 ? "moment2" : NULL;
-}
-
-static struct coefficients coefficients(const struct adamc *a, const struct bl_update *u)
+static struct bl_adam_coefficients coefficients(const struct bl_adam *a, const struct bl_update *u)
 {
     double rate = u->learning_rate, decay = rate * u->weight_decay;
     if (u->group == BL_GROUP_MATRIX && u->ndim == 2) /* a peak of 0 is a rate of 0 */
         decay *= u->peak_learning_rate > 0 ? rate / u->peak_learning_rate : 0;
-    return coefficients_of(u, a->beta1, a->beta2, a->eps, rate, decay);
+    return bl_adam_coefficients(a, u, rate, decay);
 }
 
 static void apply(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end)
 {
-    const struct adamc *a = self;
-    const struct coefficients c = coefficients(a, u);
-    adam_apply(a->avx2, &c, u, begin, end);
+    const struct bl_adam_coefficients c = coefficients(self, u);
+    bl_adam_update(self, &c, u, begin, end);
 }
 
 static double prepare(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end)
 {
-    const struct adamc *a = self;
-    const struct coefficients c = coefficients(a, u);
-    return adam_prepare(a->avx2, &c, u, begin, end);
+    const struct bl_adam_coefficients c = coefficients(self, u);
+    return bl_adam_measure(self, &c, u, begin, end);
 }
 
 static const struct bl_optimizer_ops ops = {.create = create,
-                                            .destroy = destroy,
-                                            .states = states,
-                                            .state_name = state_name,
+                                            .destroy = bl_adam_destroy,
+                                            .states = bl_adam_states,
+                                            .state_name = bl_adam_state_name,
                                             .prepare = prepare,
                                             .apply = apply};
 
-BL_PLUGIN(BL_KIND_OPTIMIZER, "adamc", "1.0", BL_DEVICE_CPU, ops, options, sizeof(struct options),
-          NULL);
+BL_PLUGIN(BL_KIND_OPTIMIZER, "adamc", "1.0", BL_DEVICE_CPU, ops, options,
+          sizeof(struct bl_adam_options), NULL);

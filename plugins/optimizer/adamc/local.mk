@@ -6,5 +6,5 @@ plugins_optimizer_adamc_la_LDFLAGS = $(plugin_ldflags)
 plugins_optimizer_adamc_la_LIBADD = -lm
 
 check_PROGRAMS += plugins/optimizer/adamc/adamc_test
-plugins_optimizer_adamc_adamc_test_SOURCES = %D%/adamc_test.c $(plugin_test_sources)
+plugins_optimizer_adamc_adamc_test_SOURCES = %D%/adamc_test.c %D%/../matrix_test.h $(plugin_test_sources)
 plugins_optimizer_adamc_adamc_test_LDADD = $(test_ldadd)

@@ -39,92 +39,56 @@
 enum decay { DECAY_TIMES_LR, DECAY_INDEPENDENT };
 
 struct options {
-    struct bl_floats betas;
-    double eps;
+    struct bl_adam_options adam;
     int32_t decay;
 };
 
 static const struct bl_option options[] = {
-    {"betas", BL_OPTION_FLOATS, 0, "0.9,0.95", "[0,1)", "decay rates of the two moments",
-     offsetof(struct options, betas)},
-    {"eps", BL_OPTION_FLOAT, 0, "1e-8", "[1e-30,1]", "added to the root of the second moment",
-     offsetof(struct options, eps)},
+    BL_ADAM_OPTIONS,
     {"decay", BL_OPTION_CHOICE, 0, "times_lr", "times_lr|independent",
      "weight decay is multiplied by lr, or by the schedule's factor alone",
      offsetof(struct options, decay)},
     {0}};
 
 struct adamw {
-    const struct bl_host *host;
-    double beta1, beta2, eps;
-    int independent, avx2;
+    struct bl_adam adam;
+    int independent;
 };
 
 static int32_t create(const struct bl_host *host, const void *values, void **self,
                       struct bl_error *err)
 {
     const struct options *o = values;
-    if (o->betas.count != 2)
-        return host->fail(host, err, "betas has %llu values, wants 2: betas = [ 0.9, 0.95 ]",
-                          (unsigned long long)o->betas.count);
-    struct adamw *a = host->allocate(host, sizeof(*a));
-    if (a == NULL)
-        return host->fail(host, err, "no memory for %zu bytes", sizeof(*a));
-    a->host = host;
-    a->beta1 = o->betas.values[0];
-    a->beta2 = o->betas.values[1];
-    a->eps = o->eps;
-    a->independent = o->decay == DECAY_INDEPENDENT;
-    a->avx2 = bl_use_avx2();
-    *self = a;
+    if (bl_adam_create(host, &o->adam, sizeof(struct adamw), self, err) != 0)
+        return -1;
+    ((struct adamw *)*self)->independent = o->decay == DECAY_INDEPENDENT;
     return 0;
 }
 
-static void destroy(void *self)
-{
-    struct adamw *a = self;
-    if (a != NULL)
-        a->host->release(a->host, a);
-}
-
-static uint32_t states(const void *self)
-{
-    (void)self;
-    return 2;
-}
-
-static const char *state_name(const void *self, uint32_t i)
-{
-    (void)self;
-    return i == 0 ? "moment1" : i == 1 ? "moment2" : NULL;
-}
-
-static struct coefficients coefficients(const struct adamw *a, const struct bl_update *u)
+static struct bl_adam_coefficients coefficients(const struct adamw *a, const struct bl_update *u)
 {
     double rate = u->learning_rate;
     if (a->independent) /* a peak of 0 is a rate of 0 */
         rate = u->peak_learning_rate > 0 ? rate / u->peak_learning_rate : 0;
-    return coefficients_of(u, a->beta1, a->beta2, a->eps, u->learning_rate, rate * u->weight_decay);
+    return bl_adam_coefficients(&a->adam, u, u->learning_rate, rate * u->weight_decay);
 }
 
 static void apply(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end)
 {
-    const struct adamw *a = self;
-    const struct coefficients c = coefficients(a, u);
-    adam_apply(a->avx2, &c, u, begin, end);
+    const struct bl_adam_coefficients c = coefficients(self, u);
+    bl_adam_update(self, &c, u, begin, end);
 }
 
 static double prepare(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end)
 {
-    const struct adamw *a = self;
-    const struct coefficients c = coefficients(a, u);
-    return adam_prepare(a->avx2, &c, u, begin, end);
+    const struct bl_adam_coefficients c = coefficients(self, u);
+    return bl_adam_measure(self, &c, u, begin, end);
 }
 
 static const struct bl_optimizer_ops ops = {.create = create,
-                                            .destroy = destroy,
-                                            .states = states,
-                                            .state_name = state_name,
+                                            .destroy = bl_adam_destroy,
+                                            .states = bl_adam_states,
+                                            .state_name = bl_adam_state_name,
                                             .prepare = prepare,
                                             .apply = apply};
 

@@ -24,23 +24,10 @@
 
 enum { BLOCK = 256 /* rows */ };
 
-struct options {
-    struct bl_floats betas;
-    double eps;
-};
-
-static const struct bl_option options[] = {
-    {"betas", BL_OPTION_FLOATS, 0, "0.9,0.95", "[0,1)", "decay rates of the two moments",
-     offsetof(struct options, betas)},
-    {"eps", BL_OPTION_FLOAT, 0, "1e-8", "[1e-30,1]", "added to the root of the second moment",
-     offsetof(struct options, eps)},
-    {0}};
+static const struct bl_option options[] = {BL_ADAM_OPTIONS, {0}};
 
 struct coupled_adam {
-    const struct bl_host *host;
-    double beta1, beta2, eps;
-    int avx2;
-    const char *head;  /* name of the output matrix */
+    struct bl_adam adam;
     double *squares;   /* (C,) means of x^2 of the last survey; the blocks' sums follow */
     uint64_t capacity; /* doubles there */
 };
@@ -48,47 +35,20 @@ struct coupled_adam {
 static int32_t create(const struct bl_host *host, const void *values, void **self,
                       struct bl_error *err)
 {
-    const struct options *o = values;
-    if (o->betas.count != 2)
-        return host->fail(host, err, "betas has %llu values, wants 2: betas = [ 0.9, 0.95 ]",
-                          (unsigned long long)o->betas.count);
-    struct coupled_adam *a = host->allocate(host, sizeof(*a));
-    if (a == NULL)
-        return host->fail(host, err, "no memory for %zu bytes", sizeof(*a));
-    a->host = host;
-    a->beta1 = o->betas.values[0];
-    a->beta2 = o->betas.values[1];
-    a->eps = o->eps;
-    a->avx2 = bl_use_avx2();
-    a->head = host->info->head;
-    *self = a;
-    return 0;
+    return bl_adam_create(host, values, sizeof(struct coupled_adam), self, err);
 }
 
 static void destroy(void *self)
 {
     struct coupled_adam *a = self;
-    if (a != NULL) {
-        a->host->release(a->host, a->squares);
-        a->host->release(a->host, a);
-    }
-}
-
-static uint32_t states(const void *self)
-{
-    (void)self;
-    return 2;
-}
-
-static const char *state_name(const void *self, uint32_t i)
-{
-    (void)self;
-    return i == 0 ? "moment1" : i == 1 ? "moment2" : NULL;
+    if (a != NULL)
+        a->adam.host->release(a->adam.host, a->squares);
+    bl_adam_destroy(a);
 }
 
 static int is_head(const struct coupled_adam *a, const struct bl_update *u)
 {
-    return u->ndim == 2 && u->name != NULL && strcmp(u->name, a->head) == 0;
+    return u->ndim == 2 && u->name != NULL && strcmp(u->name, a->adam.host->info->head) == 0;
 }
 
 struct job {
@@ -139,49 +99,39 @@ static int32_t survey(void *self, const struct bl_host *host, const struct bl_up
     return 0;
 }
 
-static struct coefficients coefficients(const struct coupled_adam *a, const struct bl_update *u)
+static struct bl_adam_coefficients coefficients(const struct coupled_adam *a,
+                                                const struct bl_update *u)
 {
-    return coefficients_of(u, a->beta1, a->beta2, a->eps, u->learning_rate,
-                           u->learning_rate * u->weight_decay);
-}
-
-/* The operations of adam.h's change() in their order, with the column's mean for x^2. */
-static float coupled_change(const struct coefficients *c, float w, float gradient, float squares,
-                            float *m, float *v)
-{
-    float x = gradient * c->gradient_scale;
-    *m = c->beta1 * *m + c->rest1 * x;
-    *v = c->beta2 * *v + c->rest2 * squares;
-    return -(c->decay * w + c->step * (*m / (sqrtf(*v) * c->root + c->eps)));
+    return bl_adam_coefficients(&a->adam, u, u->learning_rate, u->learning_rate * u->weight_decay);
 }
 
 static void apply(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end)
 {
     const struct coupled_adam *a = self;
-    const struct coefficients c = coefficients(a, u);
+    const struct bl_adam_coefficients c = coefficients(a, u);
     if (!is_head(a, u)) {
-        adam_apply(a->avx2, &c, u, begin, end);
+        bl_adam_update(&a->adam, &c, u, begin, end);
         return;
     }
     for (uint64_t i = begin; i < end; i++) {
-        float squares = (float)a->squares[i % u->columns];
-        float change_of = coupled_change(&c, u->weight[i], u->gradient[i], squares, &u->state[0][i],
-                                         &u->state[1][i]);
-        u->weight[i] = u->weight[i] + c.update_scale * change_of;
+        float x = u->gradient[i] * c.gradient_scale, squares = (float)a->squares[i % u->columns];
+        float change =
+            bl_adam_change(&c, u->weight[i], x, squares, &u->state[0][i], &u->state[1][i]);
+        u->weight[i] = u->weight[i] + c.update_scale * change;
     }
 }
 
 static double prepare(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end)
 {
     const struct coupled_adam *a = self;
-    const struct coefficients c = coefficients(a, u);
+    const struct bl_adam_coefficients c = coefficients(a, u);
     if (!is_head(a, u))
-        return adam_prepare(a->avx2, &c, u, begin, end);
+        return bl_adam_measure(&a->adam, &c, u, begin, end);
     double sum = 0.0;
     for (uint64_t i = begin; i < end; i++) {
         float m = u->state[0][i], v = u->state[1][i], w = u->weight[i];
-        float squares = (float)a->squares[i % u->columns];
-        float w_new = w + coupled_change(&c, w, u->gradient[i], squares, &m, &v);
+        float x = u->gradient[i] * c.gradient_scale, squares = (float)a->squares[i % u->columns];
+        float w_new = w + bl_adam_change(&c, w, x, squares, &m, &v);
         double d = (double)w_new - (double)w;
         sum += d * d;
     }
@@ -190,11 +140,11 @@ static double prepare(const void *self, const struct bl_update *u, uint64_t begi
 
 static const struct bl_optimizer_ops ops = {.create = create,
                                             .destroy = destroy,
-                                            .states = states,
-                                            .state_name = state_name,
+                                            .states = bl_adam_states,
+                                            .state_name = bl_adam_state_name,
                                             .prepare = prepare,
                                             .apply = apply,
                                             .survey = survey};
 
 BL_PLUGIN(BL_KIND_OPTIMIZER, "coupled_adam", "1.0", BL_DEVICE_CPU, ops, options,
-          sizeof(struct options), NULL);
+          sizeof(struct bl_adam_options), NULL);

@@ -6,5 +6,5 @@ plugins_optimizer_coupled_adam_la_LDFLAGS = $(plugin_ldflags)
 plugins_optimizer_coupled_adam_la_LIBADD = -lm
 
 check_PROGRAMS += plugins/optimizer/coupled_adam/coupled_adam_test
-plugins_optimizer_coupled_adam_coupled_adam_test_SOURCES = %D%/coupled_adam_test.c $(plugin_test_sources)
+plugins_optimizer_coupled_adam_coupled_adam_test_SOURCES = %D%/coupled_adam_test.c %D%/../matrix_test.h $(plugin_test_sources)
 plugins_optimizer_coupled_adam_coupled_adam_test_LDADD = $(test_ldadd)

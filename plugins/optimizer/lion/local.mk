@@ -6,5 +6,5 @@ plugins_optimizer_lion_la_LDFLAGS = $(plugin_ldflags)
 plugins_optimizer_lion_la_LIBADD = -lm
 
 check_PROGRAMS += plugins/optimizer/lion/lion_test
-plugins_optimizer_lion_lion_test_SOURCES = %D%/lion_test.c $(plugin_test_sources)
+plugins_optimizer_lion_lion_test_SOURCES = %D%/lion_test.c %D%/../matrix_test.h $(plugin_test_sources)
 plugins_optimizer_lion_lion_test_LDADD = $(test_ldadd)

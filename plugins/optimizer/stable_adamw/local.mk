@@ -6,5 +6,5 @@ plugins_optimizer_stable_adamw_la_LDFLAGS = $(plugin_ldflags)
 plugins_optimizer_stable_adamw_la_LIBADD = -lm
 
 check_PROGRAMS += plugins/optimizer/stable_adamw/stable_adamw_test
-plugins_optimizer_stable_adamw_stable_adamw_test_SOURCES = %D%/stable_adamw_test.c $(plugin_test_sources)
+plugins_optimizer_stable_adamw_stable_adamw_test_SOURCES = %D%/stable_adamw_test.c %D%/../matrix_test.h $(plugin_test_sources)
 plugins_optimizer_stable_adamw_stable_adamw_test_LDADD = $(test_ldadd)
