@@ -151,6 +151,19 @@ void bl_bench_check_transform(const struct bl_bench *b);
  * value; the coefficient multiplies; the gradient is added to; the same bits in reversed order. */
 void bl_bench_check_weight_grad(struct bl_bench *b, uint64_t rows, uint64_t cols);
 
+/* ---- precision (precision_test.c) -------------------------------------------------------------
+ */
+
+/* What a policy sets for all groups alike; formats are BL_FP32 or BL_BF16. */
+struct bl_bench_policy {
+    uint32_t gradient, accumulate, wire, sum, master, moments;
+    uint32_t average, algorithm, collective; /* enum bl_average_value ... */
+};
+
+/* The table of a policy that computes in bf16, with fp32 arithmetic in norms, bf16 logits and
+ * nearest rounding everywhere; it leaves alone what is beyond the dials that there are. */
+void bl_bench_check_policy(const char *name, const struct bl_bench_policy *wanted);
+
 /* A view of fp32 data as plugins get it; cols 0: one dimension. */
 struct bl_tensor bl_bench_view(const char *name, uint32_t group, uint64_t rows, uint64_t cols,
                                float *data);

@@ -158,7 +158,7 @@ schedule|factor finite and not negative|no end of the curve|s/point->update >= p
 schedule|factor is pure|a count of calls|s/    const struct options \*o = self;/    static double calls;\n    const struct options *o = self;\n    calls += 1e-9;/@s/return 1.0 - /return 1.0 + calls - /
 precision|table of known values|an unknown format|s/: BL_FP32;/: 9;/@s/== BF16 ?/== FP32 ?/
 guard|verdicts finite for any norm|an infinite scale at norm 0|s/g->usual > 0 \&\& in->norm > limit/g->usual > 0/
-guard|verdicts depend on what was seen alone|a history of all instances|s/g->usual + (in->norm - g->usual) \/ 16/g->usual + (in->norm - g->usual) * (0.0625 + 0.01 * (++calls % 3))/@s/^static int32_t gradient/static int calls;\n&/
+guard|verdicts depend on what was seen alone|a history of all instances|s/g->usual + (g->seen - g->usual) \/ 16/g->usual + (g->seen - g->usual) * (0.0625 + 0.01 * (++calls % 3))/@s/^static void settle/static int calls;\n&/
 guard|cut state refused|cut state loaded|s/bytes != sizeof usual/bytes > sizeof usual/@s/double usual;$/double usual = 0;/@s/memcpy(&usual, buffer, sizeof usual)/memcpy(\&usual, buffer, bytes)/
 guard|state saved and loaded|a load that forgets|s/    g->usual = usual;/    (void)g;/
 guard|small state buffer not written|save beyond the buffer|s/buffer != NULL && capacity >= sizeof g->usual/capacity > 0/

@@ -273,6 +273,8 @@ static enum bl_outcome check_inert(struct bl_trial *t, struct bl_plugin_instance
             o->gradient(i->self, &i->host, &in, &a, &changed, &err);
         if (o->update != NULL)
             o->update(i->self, &i->host, &in, &b, &err);
+        if (o->settle != NULL)
+            o->settle(i->self, 0);
         BL_EXPECT(t, a.scale == 1 && !a.skip && b.scale == 1 && !b.skip,
                   "at norm %g it scales by %g or skips", norms[k],
                   a.scale != 1 ? a.scale : b.scale);

@@ -19,6 +19,7 @@ int main(void)
             .size = sizeof in, .step = (uint64_t)i + 1, .loss = 3, .norm = norms[i]};
         out.scale = 1;
         gradient(&guard, NULL, &in, &out, &changed, &err);
+        settle(&guard, out.skip);
     }
 
     const double expected = FILL_IN; /* by hand: factor 2, norms 1, 1, 8: the scale of the third */

@@ -30,10 +30,6 @@
 
 #include <ballast/monitor.h>
 
-struct options {
-    int64_t unused;
-};
-
 static const struct bl_option options[] = {{0}};
 
 struct effective_lr {
@@ -80,5 +76,4 @@ static int32_t observe(void *self, const struct bl_host *host, const struct bl_m
 
 static const struct bl_monitor_ops ops = {.create = create, .destroy = destroy, .observe = observe};
 
-BL_PLUGIN(BL_KIND_MONITOR, "effective_lr", "1.0", BL_DEVICE_CPU, ops, options,
-          sizeof(struct options), NULL);
+BL_PLUGIN(BL_KIND_MONITOR, "effective_lr", "1.0", BL_DEVICE_CPU, ops, options, 0, NULL);

@@ -29,10 +29,6 @@
 
 enum { ROWS = 256 };
 
-struct options {
-    int64_t unused;
-};
-
 static const struct bl_option options[] = {{0}};
 
 struct gauge {
@@ -164,5 +160,4 @@ static int32_t observe(void *self, const struct bl_host *host, const struct bl_m
 static const struct bl_monitor_ops ops = {
     .create = create, .destroy = destroy, .needs = needs, .observe = observe};
 
-BL_PLUGIN(BL_KIND_MONITOR, "gauge", "1.0", BL_DEVICE_CPU, ops, options, sizeof(struct options),
-          NULL);
+BL_PLUGIN(BL_KIND_MONITOR, "gauge", "1.0", BL_DEVICE_CPU, ops, options, 0, NULL);

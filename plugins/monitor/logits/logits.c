@@ -32,10 +32,6 @@
 
 enum { NORM, MEAN, ABS_MEAN, M2, LOG_Z, LOG_Z_SQ, SUMS };
 
-struct options {
-    int64_t unused;
-};
-
 static const struct bl_option options[] = {{0}};
 
 /* sums (SUMS + ranks,): the ranks' maxima follow the sums, each in its own place, so that one sum
@@ -107,5 +103,4 @@ static int32_t observe(void *self, const struct bl_host *host, const struct bl_m
 
 static const struct bl_monitor_ops ops = {.observe = observe};
 
-BL_PLUGIN(BL_KIND_MONITOR, "logits", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
-          sizeof(struct options), NULL);
+BL_PLUGIN(BL_KIND_MONITOR, "logits", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options, 0, NULL);

@@ -36,10 +36,6 @@
 
 #include <ballast/monitor.h>
 
-struct options {
-    int64_t unused;
-};
-
 static const struct bl_option options[] = {{0}};
 
 static uint32_t needs(const void *self)
@@ -81,5 +77,4 @@ static int32_t observe(void *self, const struct bl_host *host, const struct bl_m
 
 static const struct bl_monitor_ops ops = {.needs = needs, .observe = observe};
 
-BL_PLUGIN(BL_KIND_MONITOR, "reduction", "1.0", BL_DEVICE_CPU, ops, options, sizeof(struct options),
-          NULL);
+BL_PLUGIN(BL_KIND_MONITOR, "reduction", "1.0", BL_DEVICE_CPU, ops, options, 0, NULL);

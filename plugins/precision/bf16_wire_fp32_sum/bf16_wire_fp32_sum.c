@@ -40,13 +40,9 @@ static void fill(const void *self, struct bl_precision *table)
     }
 }
 
-struct options {
-    int64_t unused;
-};
-
 static const struct bl_option options[] = {{0}};
 
 static const struct bl_precision_ops ops = {.fill = fill};
 
 BL_PLUGIN(BL_KIND_PRECISION, "bf16_wire_fp32_sum", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops,
-          options, sizeof(struct options), NULL);
+          options, 0, NULL);

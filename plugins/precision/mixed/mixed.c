@@ -32,13 +32,8 @@ static void fill(const void *self, struct bl_precision *table)
     bl_precision_fill_mixed(table);
 }
 
-struct options {
-    int64_t unused;
-};
-
 static const struct bl_option options[] = {{0}};
 
 static const struct bl_precision_ops ops = {.fill = fill};
 
-BL_PLUGIN(BL_KIND_PRECISION, "mixed", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
-          sizeof(struct options), NULL);
+BL_PLUGIN(BL_KIND_PRECISION, "mixed", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options, 0, NULL);

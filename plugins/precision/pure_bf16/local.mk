@@ -1,5 +1,5 @@
 plugin_LTLIBRARIES += plugins/precision_pure_bf16.la
-plugins_precision_pure_bf16_la_SOURCES = %D%/pure_bf16.c
+plugins_precision_pure_bf16_la_SOURCES = %D%/pure_bf16.c %D%/../mixed_table.h
 plugins_precision_pure_bf16_la_LDFLAGS = $(plugin_ldflags)
 
 check_PROGRAMS += plugins/precision/pure_bf16/pure_bf16_test

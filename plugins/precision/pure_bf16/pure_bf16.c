@@ -41,38 +41,22 @@
  * second moment: with beta2 = 0.999 a moment that should move by less than 2^-9 of itself stays,
  * whatever precision.rounding says (that is the weights'); precision.moments = "fp32" does.
  */
-#include <ballast/precision.h>
-
-static const uint32_t formats[] = {BL_DIAL_COMPUTE, BL_DIAL_GRADIENT, BL_DIAL_ACCUMULATE,
-                                   BL_DIAL_WIRE,    BL_DIAL_SUM,      BL_DIAL_MASTER,
-                                   BL_DIAL_MOMENTS};
+#include "../mixed_table.h"
 
 static void fill(const void *self, struct bl_precision *table)
 {
+    static const uint32_t bf16[] = {BL_DIAL_GRADIENT, BL_DIAL_ACCUMULATE, BL_DIAL_WIRE,
+                                    BL_DIAL_SUM,      BL_DIAL_MASTER,     BL_DIAL_MOMENTS};
     (void)self;
-    for (uint32_t group = 0; group < BL_GROUP_COUNT; group++) {
-        uint32_t *dial = table->dial[group];
-        for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
-            dial[formats[i]] = BL_BF16;
-        dial[BL_DIAL_ARITHMETIC] = BL_FP32;
-        dial[BL_DIAL_LOGITS] = group == BL_GROUP_HEAD ? BL_BF16 : BL_FP32;
-        dial[BL_DIAL_DLOGITS] = group == BL_GROUP_HEAD ? BL_BF16 : BL_FP32;
-        dial[BL_DIAL_ATTENTION_OUTPUT] = group == BL_GROUP_MATRIX ? BL_BF16 : BL_FP32;
-        dial[BL_DIAL_AVERAGE] = BL_AVERAGE_DIVIDE;
-        dial[BL_DIAL_ALGORITHM] = BL_ALGORITHM_ALLTOALL;
-        dial[BL_DIAL_COLLECTIVE] = BL_COLLECTIVE_ALL_REDUCE;
-        dial[BL_DIAL_ROUNDING] = BL_ROUND_NEAREST;
-        dial[BL_DIAL_SUM_ROUNDING] = BL_ROUND_NEAREST;
-    }
+    bl_precision_fill_mixed(table);
+    for (uint32_t group = 0; group < BL_GROUP_COUNT; group++)
+        for (size_t i = 0; i < sizeof(bf16) / sizeof(bf16[0]); i++)
+            table->dial[group][bf16[i]] = BL_BF16;
 }
-
-struct options {
-    int64_t unused;
-};
 
 static const struct bl_option options[] = {{0}};
 
 static const struct bl_precision_ops ops = {.fill = fill};
 
-BL_PLUGIN(BL_KIND_PRECISION, "pure_bf16", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
-          sizeof(struct options), NULL);
+BL_PLUGIN(BL_KIND_PRECISION, "pure_bf16", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options, 0,
+          NULL);

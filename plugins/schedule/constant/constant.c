@@ -16,13 +16,9 @@ static double factor(const void *self, const struct bl_schedule_point *point)
     return 1.0;
 }
 
-struct options {
-    int64_t unused;
-};
-
 static const struct bl_option options[] = {{0}};
 
 static const struct bl_schedule_ops ops = {.factor = factor};
 
-BL_PLUGIN(BL_KIND_SCHEDULE, "constant", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
-          sizeof(struct options), NULL);
+BL_PLUGIN(BL_KIND_SCHEDULE, "constant", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options, 0,
+          NULL);

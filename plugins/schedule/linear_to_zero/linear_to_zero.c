@@ -16,10 +16,6 @@
  */
 #include <ballast/schedule.h>
 
-struct options {
-    int64_t unused;
-};
-
 static const struct bl_option options[] = {{0}};
 
 static int32_t create(const struct bl_host *host, const void *values, void **self,
@@ -33,8 +29,7 @@ static int32_t create(const struct bl_host *host, const void *values, void **sel
 
 static double factor(const void *self, const struct bl_schedule_point *point)
 {
-    const struct options *o = self;
-    (void)o;
+    (void)self;
     if (point->update >= point->updates)
         return 0.0;
     if (point->update <= point->warmup)
@@ -45,4 +40,4 @@ static double factor(const void *self, const struct bl_schedule_point *point)
 static const struct bl_schedule_ops ops = {.create = create, .factor = factor};
 
 BL_PLUGIN(BL_KIND_SCHEDULE, "linear_to_zero", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
-          sizeof(struct options), NULL);
+          0, NULL);
