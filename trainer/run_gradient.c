@@ -111,7 +111,53 @@ struct ranks {
     struct bl_run *r;
     struct bl_rows rows;
     int split; /* the CE part of the head's gradient is kept apart */
+    int apart; /* and is added up apart from the rest: it will be projected */
 };
+
+#define EXCHANGE_BLOCK 4096
+
+struct exchange {
+    float *whole, *part; /* of the output matrix, (count,) */
+    uint64_t count;
+};
+
+/* whole, part -> part, whole - part: cross-entropy's gradient and that of everything else. */
+static void part_block(void *argument, uint64_t b)
+{
+    const struct exchange *e = argument;
+    uint64_t end = (b + 1) * EXCHANGE_BLOCK < e->count ? (b + 1) * EXCHANGE_BLOCK : e->count;
+    for (uint64_t i = b * EXCHANGE_BLOCK; i < end; i++) {
+        float whole = e->whole[i], part = e->part[i];
+        e->whole[i] = part;
+        e->part[i] = whole - part;
+    }
+}
+
+/* The reverse. */
+static void join_block(void *argument, uint64_t b)
+{
+    const struct exchange *e = argument;
+    uint64_t end = (b + 1) * EXCHANGE_BLOCK < e->count ? (b + 1) * EXCHANGE_BLOCK : e->count;
+    for (uint64_t i = b * EXCHANGE_BLOCK; i < end; i++) {
+        float part = e->whole[i], rest = e->part[i];
+        e->whole[i] = part + rest;
+        e->part[i] = part;
+    }
+}
+
+static void exchange(const struct bl_run *r, void (*body)(void *, uint64_t), float *gradient,
+                     float *part)
+{
+    const struct bl_param *head = &r->s->params.items[r->head];
+    struct exchange e = {gradient + head->offset, part, head->count};
+    uint64_t blocks = (e.count + EXCHANGE_BLOCK - 1) / EXCHANGE_BLOCK;
+    r->backend->ops->parallel_for(r->backend, blocks, body, &e);
+}
+
+void bl_run_join_gradient(struct bl_run *r)
+{
+    exchange(r, join_block, r->gradient, r->ce_gradient);
+}
 
 /* What came a second time is what was there: the rows are written to the same place. */
 static int contribute(void *context, uint32_t rank, int again, struct bl_sum_contribution *out,
@@ -141,6 +187,8 @@ static int contribute(void *context, uint32_t rank, int again, struct bl_sum_con
     }
     if (!again && s->ranks > 1)
         r->shares[rank * r->share + BL_SHARE_NORM] = norm_of(r, bl_model_gradients(r->model));
+    if (c->apart)
+        exchange(r, part_block, bl_model_gradients(r->model), bl_model_ce_gradient(r->model));
     out->array = bl_model_gradients(r->model);
     out->part = c->split ? bl_model_ce_gradient(r->model) : NULL;
     return 0;
@@ -202,10 +250,10 @@ static int gather_ranks(struct bl_run *r, struct bl_error *err)
 int bl_run_gradient(struct bl_run *r, uint32_t needs, int rows_wanted, struct bl_error *err)
 {
     const struct bl_setup *s = r->s;
-    struct ranks c = {r, r->rows, 0};
+    struct ranks c = {r, r->rows, 0, 0};
     int pz = bl_run_wants_pz(r, needs);
-    c.split = !s->info.tied && ((needs & BL_MONITOR_CE_GRADIENT) ||
-                                bl_regularizers_has_project_grad(r->regularizers));
+    c.apart = !s->info.tied && bl_regularizers_has_project_grad(r->regularizers);
+    c.split = c.apart || (!s->info.tied && (needs & BL_MONITOR_CE_GRADIENT));
     if (!pz)
         c.rows.pz = NULL;
     if (c.split && r->ce_gradient == NULL) {

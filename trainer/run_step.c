@@ -71,23 +71,6 @@ static uint32_t due_needs(const struct bl_run *r, uint64_t step)
     return needs;
 }
 
-struct shift {
-    float *gradient;
-    const float *part;
-    float sign;
-    uint64_t count;
-};
-
-#define SHIFT_BLOCK 4096
-
-static void shift_block(void *argument, uint64_t b)
-{
-    const struct shift *s = argument;
-    uint64_t end = (b + 1) * SHIFT_BLOCK < s->count ? (b + 1) * SHIFT_BLOCK : s->count;
-    for (uint64_t i = b * SHIFT_BLOCK; i < end; i++)
-        s->gradient[i] += s->sign * s->part[i];
-}
-
 /* What plugins answer is mostly the same in all processes: then one of them says it. A plugin that
  * waits for the whole gradient hears of another's error there: bl_run_whole_gradient. */
 static int agree(struct bl_run *r, int rc, struct bl_error *err)
@@ -95,33 +78,26 @@ static int agree(struct bl_run *r, int rc, struct bl_error *err)
     return r->lost.code != 0 ? -1 : bl_world_agree(r->world, rc, err);
 }
 
-/* Terms on the output matrix, then projections of the cross-entropy part of its gradient. */
+/* Projections of the cross-entropy part of the output matrix's gradient, then terms on the matrix.
+ */
 static int head_gradient(struct bl_run *r, struct bl_error *err)
 {
     struct bl_tensor head, g;
-    if (!bl_regularizers_has_weight_grad(r->regularizers) &&
-        !bl_regularizers_has_project_grad(r->regularizers))
+    int projects = bl_regularizers_has_project_grad(r->regularizers);
+    if (!bl_regularizers_has_weight_grad(r->regularizers) && !projects)
         return 0;
     if (bl_run_whole_gradient(r, err) < 0)
         return -1;
     if (bl_run_tensor(r, (uint64_t)r->head, BL_WEIGHT, &head) < 0 ||
         bl_run_tensor(r, (uint64_t)r->head, BL_GRADIENT, &g) < 0)
         return bl_error_set(err, BL_EXIT_FAILED, "the output matrix has no gradient");
+    if (projects) {
+        if (agree(r, bl_regularizers_project_grad(r->regularizers, &g, err), err) < 0)
+            return -1;
+        bl_run_join_gradient(r);
+    }
     if (bl_regularizers_has_weight_grad(r->regularizers))
         bl_regularizers_weight_grad(r->regularizers, &head, &g);
-    if (!bl_regularizers_has_project_grad(r->regularizers))
-        return 0;
-    struct bl_tensor ce;
-    if (bl_run_tensor(r, (uint64_t)r->head, BL_CE_GRADIENT, &ce) < 0)
-        return bl_error_set(err, BL_EXIT_FAILED,
-                            "the cross-entropy part of the head's gradient was not kept apart");
-    struct shift shift = {g.data, ce.data, -1, g.count};
-    uint64_t blocks = (g.count + SHIFT_BLOCK - 1) / SHIFT_BLOCK;
-    r->backend->ops->parallel_for(r->backend, blocks, shift_block, &shift);
-    if (agree(r, bl_regularizers_project_grad(r->regularizers, &ce, err), err) < 0)
-        return -1;
-    shift.sign = 1;
-    r->backend->ops->parallel_for(r->backend, blocks, shift_block, &shift);
     return 0;
 }
 
