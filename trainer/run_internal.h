@@ -121,9 +121,10 @@ int bl_run_gradient(struct bl_run *r, uint32_t needs, int rows_wanted, struct bl
 int bl_run_wants_pz(const struct bl_run *r, uint32_t needs);
 /* The shards of r->gradient to all, where it is scattered: whoever reads it whole asks first. */
 int bl_run_whole_gradient(struct bl_run *r, struct bl_error *err);
-/* Where a plugin projects the CE part of the head's gradient, that part and the rest are added up over
- * the ranks apart, as the rounding of their sum would be no part's: until bl_run_join_gradient the
- * head of r->gradient is the CE part and r->ce_gradient the rest, then the whole and the CE part. */
+/* Where a plugin projects the CE part of the head's gradient, that part and the rest are added up
+ * over the ranks apart, as the rounding of their sum would be no part's: until bl_run_join_gradient
+ * the head of r->gradient is the CE part and r->ce_gradient the rest, then the whole and the CE
+ * part. */
 void bl_run_join_gradient(struct bl_run *r);
 /* L2 norm of r->gradient over all parameters, tied ones once. */
 int bl_run_norm(struct bl_run *r, double *out, struct bl_error *err);

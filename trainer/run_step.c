@@ -1,5 +1,6 @@
 /* One step, as data flows: forward and backward of every rank and micro-batch -> reduction
  * -> regularizers on the output matrix -> monitors -> guards -> update -> one row of metrics. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -135,10 +136,15 @@ static int run_guards(struct bl_run *r, int updates, struct bl_guard_input *in, 
             return -1;
         if (rc < 0)
             return bl_error_prefix(err, "guard %s", g->name);
-        if (!(v.scale >= 0 && isfinite(v.scale)))
-            return bl_error_set(err, BL_EXIT_FAILED, "guard %s: scale %g is not a number >= 0",
-                                g->name, v.scale);
-        if (changed && !r->scattered) { /* else it has not seen what it says it changed */
+        if (!(v.scale >= 0 && out->scale * v.scale <= FLT_MAX)) /* it multiplies fp32 gradients */
+            return bl_error_set(err, BL_EXIT_FAILED,
+                                "guard %s: scale %g, %g with the earlier ones, is not a number "
+                                "from 0 to %g",
+                                g->name, v.scale, out->scale * v.scale, (double)FLT_MAX);
+        if (changed & BL_CHANGED_WEIGHT)
+            bl_model_refresh(r->model, 0, r->s->params.floats);
+        if ((changed & BL_CHANGED_GRADIENT) &&
+            !r->scattered) { /* else it has not seen what it says it changed */
             if (bl_run_norm(r, &in->norm, err) < 0)
                 return -1;
             in->norm *= out->scale;
@@ -218,6 +224,13 @@ static void record_losses(struct bl_run *r, double ce, double aux)
     }
 }
 
+/* An optimizer's survey may fail in one process alone (memory); other errors of an update are those
+ * of an exchange, and everybody's. */
+static int surveyed(struct bl_run *r, int rc, struct bl_error *err)
+{
+    return r->s->optimizer->ops.optimizer.survey != NULL ? bl_world_agree(r->world, rc, err) : rc;
+}
+
 /* A skipped update changes nothing but the batch counter. */
 static int update(struct bl_run *r, double lr, const struct verdict *gradients, uint32_t needs,
                   struct bl_guard_input *in, int *skipped, struct bl_error *err)
@@ -226,7 +239,7 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
     int measure = (needs & BL_MONITOR_UPDATES) != 0;
     if (!v.skip && bl_setup_has_update_guard(r->s)) {
         double squares;
-        if (bl_update_prepare(r->update, lr, gradients->scale, &squares, err) < 0)
+        if (surveyed(r, bl_update_prepare(r->update, lr, gradients->scale, &squares, err), err) < 0)
             return -1;
         in->norm = sqrt(squares);
         if (agree(r, run_guards(r, 1, in, &v, err), err) < 0)
@@ -237,7 +250,8 @@ static int update(struct bl_run *r, double lr, const struct verdict *gradients, 
         bl_update_skip(r->update);
         return 0;
     }
-    if (bl_update_apply(r->update, lr, gradients->scale, v.scale, measure, err) < 0 ||
+    if (surveyed(r, bl_update_apply(r->update, lr, gradients->scale, v.scale, measure, err), err) <
+            0 ||
         bl_run_gather_weights(r, err) < 0)
         return -1;
     if (!bl_regularizers_has_project_weight(r->regularizers))
@@ -321,6 +335,7 @@ int bl_run_step(struct bl_run *r, struct bl_error *err)
         goto fail;
     bl_metrics_set(r->metrics, "optim/skipped", skipped);
     settle_guards(r, skipped || failed);
+    in.skipped = skipped != 0;
     if (!failed && observed && agree(r, run_monitors(r, &in, 1, err), err) < 0)
         goto fail;
 

@@ -316,12 +316,63 @@ static int check_together(const struct bl_setup *s, struct bl_error *err)
     return 0;
 }
 
+/* Whether the loss sees the same when one number is added to all logits of a row. */
+static int keeps_offset(const struct bl_plugin_instance *r)
+{
+    const double one = 1;
+    double scale, d_mean = 0, d_m2;
+    const struct bl_row_stats row = {.size = sizeof row,
+                                     .count = 1,
+                                     .vocab = 2,
+                                     .lse = &one,
+                                     .target = &one,
+                                     .mean = &one,
+                                     .m2 = &one,
+                                     .max = &one,
+                                     .argmax = (const int32_t[]){0},
+                                     .valid = (const uint8_t[]){1}};
+    const struct bl_row_scale out = {
+        .size = sizeof out, .scale = &scale, .d_mean = &d_mean, .d_m2 = &d_m2};
+    if (r->null || (r->ops.regularizer.element == NULL && r->ops.regularizer.row_scale == NULL))
+        return 1;
+    if (r->ops.regularizer.element != NULL)
+        return 0;
+    r->ops.regularizer.row_scale(r->self, &row, &out, 0, 1);
+    return d_mean == 0;
+}
+
+/* A projection of the head's gradient takes out what the loss cannot feel. Where it can, that is a
+ * force. */
+static int check_projection(const struct bl_setup *s, struct bl_error *err)
+{
+    const char *projects = NULL;
+    for (size_t i = 0; i < s->regularizers.count; i++) {
+        const struct bl_plugin_instance *r = s->regularizers.items[i];
+        if (r->ops.regularizer.project_grad != NULL && !r->null)
+            projects = r->name;
+    }
+    if (projects == NULL)
+        return 0;
+    if (s->config->model.logit_softcap > 0)
+        return bl_error_set(err, BL_EXIT_USAGE,
+                            "regularizer %s takes out a direction that the loss does not feel, and "
+                            "with model.logit_softcap it does: leave one of the two out",
+                            projects);
+    for (size_t i = 0; i < s->regularizers.count; i++)
+        if (!keeps_offset(s->regularizers.items[i]))
+            return bl_error_set(err, BL_EXIT_USAGE,
+                                "regularizer %s takes out a direction that the loss does not feel, "
+                                "and under %s it does: leave one of the two out",
+                                projects, s->regularizers.items[i]->name);
+    return 0;
+}
+
 int bl_setup_create(struct bl_setup *s, struct bl_error *err)
 {
     if (check_together(s, err) < 0)
         return -1;
     if (bl_instance_create(s->optimizer, &s->services, err) < 0 ||
-        create_list(&s->regularizers, &s->services, err) < 0 ||
+        create_list(&s->regularizers, &s->services, err) < 0 || check_projection(s, err) < 0 ||
         create_list(&s->guards, &s->services, err) < 0 ||
         create_list(&s->monitors, &s->services, err) < 0)
         return -1;

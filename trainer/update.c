@@ -57,10 +57,10 @@ static int check_rule(const struct bl_rule *r, size_t i, const struct bl_plugin 
                             "optimizer.rules[%zu] \"%s\": weight_decay = %g, wants a finite "
                             "number >= 0",
                             i, r->match, r->weight_decay);
-    if (r->eps <= 0.0 || isinf(r->eps))
+    if (r->eps < 1e-30 || r->eps > 1.0)
         return bl_error_set(err, BL_EXIT_USAGE,
-                            "optimizer.rules[%zu] \"%s\": eps = %g, wants a finite number > 0", i,
-                            r->match, r->eps);
+                            "optimizer.rules[%zu] \"%s\": eps = %g, wants a number from 1e-30 to 1",
+                            i, r->match, r->eps);
     if (!isnan(r->eps) && optimizer != NULL && !has_option(optimizer, "eps"))
         return bl_error_set(err, BL_EXIT_USAGE,
                             "optimizer.rules[%zu] \"%s\" sets eps, but optimizer \"%s\" has no "
@@ -450,6 +450,7 @@ static int survey(struct bl_update_state *u, struct bl_error *err)
         struct bl_update v;
         double answer = 0;
         view(u, p, state, &v);
+        v.surveyed = 0; /* not the last update's: a resumed run has none */
         if (optimizer->ops.optimizer.survey(optimizer->self, &optimizer->host, &v, &answer, err) !=
             0)
             return bl_error_prefix(err, "optimizer %s", optimizer->name);

@@ -67,7 +67,8 @@ struct bl_update_state;
  * Each element is rounded on its own: the same bits for any number of threads and shards.
  *
  * Over shards prepare, and apply with measure = 1, exchange the sums of blocks (shard.h): every
- * process calls them, and they fail as the exchange does. Otherwise they cannot fail. */
+ * process calls them, and they fail as the exchange does. Else they fail only where the optimizer's
+ * survey does, before anything was written. */
 
 /* Whether a group keeps what its weights lose by rounding: the state array "kahan", the last one.
  */

@@ -1,6 +1,8 @@
-/* Scaling numbers in place on all threads: what guards that change gradients share. */
+/* What guards share: names of metrics, gradients scaled in place on all threads. */
 #ifndef BL_GUARD_BLOCKS_H
 #define BL_GUARD_BLOCKS_H
+
+#include <stdio.h>
 
 #include <ballast/plugin.h>
 
@@ -27,6 +29,14 @@ static inline void bl_guard_scale(const struct bl_host *host, const struct bl_te
     struct bl_guard_scaling s = {x->data, x->count, (float)factor};
     host->parallel_for(host, (x->count + BL_GUARD_BLOCK - 1) / BL_GUARD_BLOCK, bl_guard_scale_block,
                        &s);
+}
+
+/* guard/<instance>/<what>: two instances of one plugin have metrics of their own. */
+static inline void bl_guard_metric(const struct bl_host *host, const char *what, double value)
+{
+    char name[160];
+    snprintf(name, sizeof(name), "guard/%s/%s", host->instance, what);
+    host->metric(host, name, value);
 }
 
 #endif

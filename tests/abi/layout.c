@@ -145,6 +145,7 @@ int main(void)
     MEMBER(bl_host, find);
     MEMBER(bl_host, update_squares);
     MEMBER(bl_host, reduction);
+    MEMBER(bl_host, instance);
     STRUCT(bl_common_ops);
     MEMBER(bl_common_ops, create);
     MEMBER(bl_common_ops, destroy);
@@ -273,7 +274,7 @@ int main(void)
     VALUE(BL_MONITOR_REDUCTION);
     STRUCT(bl_monitor_input);
     MEMBER(bl_monitor_input, size);
-    MEMBER(bl_monitor_input, reserved);
+    MEMBER(bl_monitor_input, skipped);
     MEMBER(bl_monitor_input, step);
     MEMBER(bl_monitor_input, rows);
     MEMBER(bl_monitor_input, before);
@@ -335,6 +336,8 @@ int main(void)
     MEMBER(bl_verdict, size);
     MEMBER(bl_verdict, skip);
     MEMBER(bl_verdict, scale);
+    VALUE(BL_CHANGED_GRADIENT);
+    VALUE(BL_CHANGED_WEIGHT);
     STRUCT(bl_guard_ops);
     MEMBER(bl_guard_ops, create);
     MEMBER(bl_guard_ops, destroy);

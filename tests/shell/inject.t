@@ -10,7 +10,7 @@ guard='{plugin="skip_step";minimum=20;window=40;sigmas=6.0;on="norm";}'
 test_expect_success 'skip_step skips all of the injected steps and no other' '
     write_tiny && train spikes run.steps=70 run.eval_tokens=24 \
         "guards=({plugin=\"inject\";steps=[35,36,60];factor=50.0;},$guard)" &&
-    test "$(steps spikes inject/active)" = "35 36 60 " && test "$(steps spikes optim/skipped)" = "35 36 60 " &&
+    test "$(steps spikes guard/inject/active)" = "35 36 60 " && test "$(steps spikes optim/skipped)" = "35 36 60 " &&
     test "$(steps spikes spike/flag)" = "35 36 60 "'
 
 # zclip is asked before the injection or, in the rejected steps, not at all.
@@ -22,6 +22,22 @@ test_expect_success 'what a later guard rejects is not remembered by an earlier 
     for run in before after; do
         tail -n 1 runs/$run/metrics.jsonl | tr , "\n" | grep "guard/zclip/mean" >$run.mean || return 1
     done && test_cmp before.mean after.mean'
+
+# norm RUN STEP: of the gradient as it reached the optimizer.
+norm() { grep "\"step\":$2," "runs/$1/metrics.jsonl" | tr , '\n' | sed -n 's|^"optim/grad_norm_clipped":||p'; }
+for clip in '{plugin="clip_value";max=0.003;}' '{plugin="agc";lambda=0.02;head=true;}' '{plugin="adagc";warmup=20;}' \
+    '{plugin="zclip";warmup=20;max=0.0;}'; do
+    name=$(expr "$clip" : '{plugin="\([a-z_]*\)"')
+    test_expect_success "a gradient 50 times as large hardly gets through $name" '
+        train $name run.steps=40 run.eval_tokens=24 "guards=({plugin=\"inject\";steps=[35];},$clip)" &&
+        echo "$(norm $name 34) $(norm $name 35)" && awk "BEGIN { exit !($(norm $name 35) < 5 * $(norm $name 34)) }"'
+done
+
+test_expect_success 'a broken weight in a step that is skipped is in the next one, resumed or not' '
+    set -- precision.plugin=mixed run.steps=8 run.checkpoint_every=4 run.keep=9 "guards=({plugin=\"inject\";name=\"weight\";steps=[4];what=\"flip\";where=\"weight\";bit=29;tensor=\"layers.0.attn.q.weight\";},{plugin=\"inject\";name=\"gradient\";steps=[4];what=\"nan\";},{plugin=\"skip_step\";minimum=2;window=20;on=\"norm\";})" &&
+    train whole "$@" && mkdir -p runs/half/checkpoints && cp -r runs/whole/checkpoints/4 runs/half/checkpoints/ &&
+    "$BALLAST" train tiny.cfg run.name=half "$@" >half.out 2>&1 && grep "resuming from" half.out && same whole half 8 &&
+    grep "\"guard/weight/active\":1" runs/whole/metrics.jsonl >/dev/null'
 
 test_expect_success 'without injections it skips nothing' '
     train calm run.steps=70 run.eval_tokens=24 "guards=($guard)" && test -z "$(steps calm optim/skipped)"'

@@ -84,12 +84,13 @@ static uint32_t values_of(uint32_t dial)
     case BL_DIAL_AVERAGE:
         return BL_AVERAGE_PREDIVIDE + 1;
     case BL_DIAL_ALGORITHM:
-        return BL_ALGORITHM_NVLS + 1;
+        return BL_ALGORITHM_HYBRID + 1;
     case BL_DIAL_COLLECTIVE:
         return BL_COLLECTIVE_REDUCE_SCATTER + 1;
     case BL_DIAL_ROUNDING:
-    case BL_DIAL_SUM_ROUNDING:
         return BL_ROUND_KAHAN + 1;
+    case BL_DIAL_SUM_ROUNDING:
+        return BL_ROUND_STOCHASTIC + 1;
     default:
         return 0;
     }

@@ -402,6 +402,7 @@ int bl_instance_create(struct bl_plugin_instance *i, const struct bl_services *s
     i->host.ranks = s->ranks != 0 ? s->ranks : 1;
     i->host.rank = s->rank;
     i->host.context = i;
+    i->host.instance = i->name;
     i->host.info = s->info != NULL ? s->info : &no_info;
     if (i->host.device == BL_DEVICE_CPU && !(i->plugin->devices & BL_DEVICE_CPU))
         return bl_error_set(err, BL_EXIT_PLUGIN, "%s: %s %s is for CUDA only, this run is on CPUs",

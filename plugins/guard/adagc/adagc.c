@@ -3,8 +3,8 @@
  *     h = min(1, relative gamma / |g|)          g = h g
  *     gamma = beta gamma + (1 - beta) |h g|
  *
- *     in the first `warmup` steps instead
- *     h = min(1, absolute / |all gradients|),  gamma = min(gamma, |h g|), at first |h g|
+ *     in the first `warmup` steps, and while a tensor has had no gradient but 0, instead
+ *     h = min(1, absolute / |all gradients|),  gamma = min(gamma, |h g|) over norms above 0
  *
  * g          reduced gradient of one tensor, L2 norms
  * gamma      one number a tensor
@@ -13,23 +13,24 @@
  * absolute   default 1.0, as clip_norm
  * warmup     default 100 steps
  *
- * What was clipped enters gamma as what it became. A step in which a tensor's norm is not finite is
- * skipped; what this or another guard skips enters nothing. gamma and the count of steps are in the
- * checkpoint. It works on the reduced gradient as it is stored, before the scales of guards that
- * come earlier in the list: put it first. The host measures the norm anew.
+ * What was clipped enters gamma as what it became. What another guard skips enters nothing. A step
+ * in which a norm is not finite neither: whether it is skipped is skip_step's to say, else the run
+ * ends as diverged. gamma and the count of steps are in the checkpoint. It works on the reduced
+ * gradient as it is stored, before the scales of guards that come earlier in the list: put it
+ * before those. The host measures the norm anew.
  *
- * Metrics: guard/adagc/clipped, the number of tensors that were scaled, and guard/adagc/scale, the
+ * Metrics: guard/<instance>/clipped, the number of tensors that were scaled, and .../scale, the
  * smallest h.
  *
- * Source: Wang et al. 2025, arXiv:2502.11034 (AdaGC).
+ * Source: Wang et al. 2025, arXiv:2502.11034 (AdaGC). The defaults are those of
+ * public implementations.
  *
  * Cost: one pass over the gradient for norms, one over what is scaled, one for the norm; with a
  * sharded optimizer the whole gradient is gathered.
  *
  * What it cannot do: let a norm rise faster than (1 - beta)(relative - 1), 0.1 percent a step: a
  * real and lasting jump, as after a change of data, is clipped for hundreds of steps. A tensor
- * whose gradient is zero all through the warmup gets gamma = 0 and is clipped to 0 for ever; a
- * warning says so.
+ * whose gradient is zero for long comes back clipped hard, its average having faded.
  */
 #include <math.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static const struct bl_option options[] = {
      offsetof(struct options, relative)},
     {"beta", BL_OPTION_FLOAT, 0, "0.98", "[0,1)", "decay of the average, a step",
      offsetof(struct options, beta)},
-    {"absolute", BL_OPTION_FLOAT, 0, "1.0", "(0,inf)",
+    {"absolute", BL_OPTION_FLOAT, 0, "1.0", "[1e-30,inf)",
      "largest norm of the whole gradient during warmup", offsetof(struct options, absolute)},
     {"warmup", BL_OPTION_INT, 0, "100", "[1,inf)", "steps that begin the averages",
      offsetof(struct options, warmup)},
@@ -60,7 +61,6 @@ struct adagc {
     uint64_t steps, tensors;
     double *gamma, *next, *norm; /* (tensors,); one allocation */
     int pending;                 /* next is gamma with this step, until it is settled */
-    int warned;
 };
 
 static int32_t create(const struct bl_host *host, const void *values, void **self,
@@ -119,6 +119,8 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
     const struct options *o = g->options;
     double smallest = 1;
     uint64_t clipped = 0;
+    (void)in;
+    (void)out;
     if (o->relative == 0.0)
         return 0;
     if (g->steps > 0 && g->tensors != host->tensor_count(host))
@@ -129,15 +131,12 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
         return host->fail(host, err, "no memory for the averages of %llu tensors",
                           (unsigned long long)host->tensor_count(host));
     double whole = measure(g, host);
-    if (!isfinite(whole)) {
-        out->skip = 1;
-        host->log(host, BL_LOG_WARNING, "step %llu: update skipped: the gradient norm is %g",
-                  (unsigned long long)in->step, isnan(whole) ? (double)NAN : whole);
+    if (!isfinite(whole))
         return 0;
-    }
     int warm = g->steps >= (uint64_t)o->warmup;
     for (uint64_t t = 0; t < g->tensors; t++) {
-        double limit = warm ? o->relative * g->gamma[t] / g->norm[t] : o->absolute / whole;
+        int begun = g->gamma[t] > 0, judged = warm && begun;
+        double limit = judged ? o->relative * g->gamma[t] / g->norm[t] : o->absolute / whole;
         double h = limit < 1 ? limit : 1; /* 0 / 0 passes */
         if (h < 1) {
             struct bl_tensor x = {.size = sizeof(x)};
@@ -147,22 +146,16 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
         }
         double became = h * g->norm[t];
         g->next[t] = g->gamma[t];
-        if (warm)
+        if (judged)
             g->next[t] = o->beta * g->gamma[t] + (1.0 - o->beta) * became;
-        else if (g->steps == 0 || became < g->gamma[t])
+        else if (!begun || (became > 0 && became < g->gamma[t]))
             g->next[t] = became;
         smallest = h < smallest ? h : smallest;
-        if (warm && g->gamma[t] == 0 && g->norm[t] > 0 && !g->warned) {
-            g->warned = 1;
-            host->log(host, BL_LOG_WARNING,
-                      "tensor %llu had no gradient during the warmup: its gradient is clipped to 0",
-                      (unsigned long long)t);
-        }
     }
     g->pending = 1;
-    *changed = clipped > 0;
-    host->metric(host, "guard/adagc/clipped", (double)clipped);
-    host->metric(host, "guard/adagc/scale", smallest);
+    *changed = clipped > 0 ? BL_CHANGED_GRADIENT : 0;
+    bl_guard_metric(host, "clipped", (double)clipped);
+    bl_guard_metric(host, "scale", smallest);
     return 0;
 }
 

@@ -13,21 +13,23 @@
  * element rounded once, and the host measures the norm anew. A row whose gradient is not finite
  * becomes 0.
  *
- * Metrics: guard/agc/share, the share of rows that were scaled, and guard/agc/not_finite, the
- * number of rows set to 0.
+ * Metric: guard/<instance>/share, the share of rows that were scaled.
  *
- * Source: Brock et al. 2021, arXiv:2102.06171, section 4.1.
+ * Source: Brock et al. 2021, arXiv:2102.06171.
  *
  * Cost: one pass over gradient and weights, one more over the rows that are scaled, and one for the
  * norm; with a sharded optimizer the whole gradient is gathered.
  *
  * What it cannot do: much under Adam, whose step hardly depends on the gradient's scale: there it
  * acts against single outliers, and lambda = 0.01 clips all of the time where gradients are large
- * against weights. Embedding rows are tokens, not units; they are treated alike.
+ * against weights. Embedding rows are tokens, not units; they are treated alike. With tied
+ * weights the output matrix is the embedding and is clipped.
  */
 #include <math.h>
 
 #include <ballast/guard.h>
+
+#include "../blocks.h"
 
 enum { GROUP = 4096 /* rows a call */ };
 
@@ -59,7 +61,7 @@ struct job {
     const float *w;
     uint64_t columns;
     double lambda, floor;
-    uint8_t clipped[GROUP], broken[GROUP];
+    uint8_t clipped[GROUP];
 };
 
 static void clip_row(void *argument, uint64_t row)
@@ -72,21 +74,20 @@ static void clip_row(void *argument, uint64_t row)
         gg += (double)g[c] * (double)g[c];
         ww += (double)w[c] * (double)w[c];
     }
-    double limit = j->lambda * fmax(sqrt(ww), j->floor);
-    j->broken[row] = !isfinite(gg);
+    double limit = j->lambda * (ww > j->floor * j->floor ? sqrt(ww) : j->floor);
     j->clipped[row] = isfinite(gg) && sqrt(gg) > limit;
-    if (!j->broken[row] && !j->clipped[row])
+    if (!j->clipped[row])
         return;
     float factor = (float)(limit / sqrt(gg));
     for (uint64_t c = 0; c < j->columns; c++)
-        g[c] = j->broken[row] ? 0 : g[c] * factor;
+        g[c] *= factor;
 }
 
 static int32_t gradient(void *self, const struct bl_host *host, const struct bl_guard_input *in,
                         struct bl_verdict *out, uint32_t *changed, struct bl_error *err)
 {
     const struct options *o = self;
-    uint64_t clipped = 0, broken = 0, all = 0;
+    uint64_t clipped = 0, all = 0;
     (void)in;
     (void)out;
     if (o->lambda == 0.0)
@@ -100,24 +101,19 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
         uint64_t rows = g.ndim == 2 ? g.dims[0] : 1, columns = g.count / rows;
         all += rows;
         for (uint64_t at = 0; at < rows; at += GROUP) {
-            struct job j = {(float *)g.data + at * columns,
-                            (const float *)w.data + at * columns,
-                            columns,
-                            o->lambda,
-                            o->floor,
-                            {0},
-                            {0}};
+            struct job j = {.g = (float *)g.data + at * columns,
+                            .w = (const float *)w.data + at * columns,
+                            .columns = columns,
+                            .lambda = o->lambda,
+                            .floor = o->floor};
             uint64_t n = rows - at < GROUP ? rows - at : GROUP;
             host->parallel_for(host, n, clip_row, &j);
-            for (uint64_t i = 0; i < n; i++) {
+            for (uint64_t i = 0; i < n; i++)
                 clipped += j.clipped[i];
-                broken += j.broken[i];
-            }
         }
     }
-    *changed = clipped + broken > 0;
-    host->metric(host, "guard/agc/share", all > 0 ? (double)clipped / (double)all : 0);
-    host->metric(host, "guard/agc/not_finite", (double)broken);
+    *changed = clipped > 0 ? BL_CHANGED_GRADIENT : 0;
+    bl_guard_metric(host, "share", all > 0 ? (double)clipped / (double)all : 0);
     return 0;
 }
 

@@ -1,5 +1,5 @@
 plugin_LTLIBRARIES += plugins/guard_agc.la
-plugins_guard_agc_la_SOURCES = %D%/agc.c
+plugins_guard_agc_la_SOURCES = %D%/agc.c %D%/../blocks.h
 plugins_guard_agc_la_LDFLAGS = $(plugin_ldflags)
 
 check_PROGRAMS += plugins/guard/agc/agc_test

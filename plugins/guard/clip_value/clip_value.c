@@ -1,6 +1,6 @@
 /* guard clip_value: each element of the gradient into [-max, max].
  *
- *     g_i = min(max(g_i, -max), max)          an element that is not finite becomes 0
+ *     g_i = min(max(g_i, -max), max)
  *
  * max   default 1.0; 0 = off (the null setting)
  *
@@ -23,13 +23,15 @@
 
 #include <ballast/guard.h>
 
+#include "../blocks.h"
+
 enum { BLOCK = 4096, GROUP = 1024 /* blocks a call */ };
 
 struct options {
     double max;
 };
 
-static const struct bl_option options[] = {{"max", BL_OPTION_FLOAT, 0, "1.0", "[0,inf)",
+static const struct bl_option options[] = {{"max", BL_OPTION_FLOAT, 0, "1.0", "[0,1e30]",
                                             "largest absolute value of an element; 0 = off",
                                             offsetof(struct options, max)},
                                            {0}};
@@ -37,8 +39,10 @@ static const struct bl_option options[] = {{"max", BL_OPTION_FLOAT, 0, "1.0", "[
 static int32_t create(const struct bl_host *host, const void *values, void **self,
                       struct bl_error *err)
 {
-    (void)host;
-    (void)err;
+    double max = ((const struct options *)values)->max;
+    if (max > 0 && (float)max == 0)
+        return host->fail(host, err, "max = %g is below what fp32 gradients can hold; 0 = off",
+                          max);
     *self = (void *)(uintptr_t)values;
     return 0;
 }
@@ -47,33 +51,29 @@ struct job {
     float *x;
     uint64_t count;
     float max;
-    uint32_t cut[GROUP], broken[GROUP]; /* elements of each block */
+    uint32_t cut[GROUP]; /* elements of each block */
 };
 
 static void clip_block(void *argument, uint64_t block)
 {
     struct job *j = argument;
     uint64_t end = (block + 1) * BLOCK;
-    uint32_t cut = 0, broken = 0;
+    uint32_t cut = 0;
     for (uint64_t i = block * BLOCK; i < end && i < j->count; i++) {
         float x = j->x[i];
-        if (!isfinite(x)) {
-            j->x[i] = 0;
-            broken++;
-        } else if (fabsf(x) > j->max) {
+        if (isfinite(x) && fabsf(x) > j->max) {
             j->x[i] = copysignf(j->max, x);
             cut++;
         }
     }
     j->cut[block] = cut;
-    j->broken[block] = broken;
 }
 
 static int32_t gradient(void *self, const struct bl_host *host, const struct bl_guard_input *in,
                         struct bl_verdict *out, uint32_t *changed, struct bl_error *err)
 {
     const struct options *o = self;
-    uint64_t cut = 0, broken = 0, all = 0;
+    uint64_t cut = 0, all = 0;
     (void)in;
     (void)out;
     if (o->max == 0.0)
@@ -84,19 +84,16 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
             return host->fail(host, err, "tensor %llu has no gradient", (unsigned long long)t);
         all += g.count;
         for (uint64_t at = 0; at < g.count; at += (uint64_t)GROUP * BLOCK) {
-            struct job j = {(float *)g.data + at, g.count - at, (float)o->max, {0}, {0}};
+            struct job j = {(float *)g.data + at, g.count - at, (float)o->max, {0}};
             uint64_t blocks = (j.count + BLOCK - 1) / BLOCK;
             blocks = blocks < GROUP ? blocks : GROUP;
             host->parallel_for(host, blocks, clip_block, &j);
-            for (uint64_t b = 0; b < blocks; b++) {
+            for (uint64_t b = 0; b < blocks; b++)
                 cut += j.cut[b];
-                broken += j.broken[b];
-            }
         }
     }
-    *changed = cut + broken > 0;
-    host->metric(host, "guard/clip_value/share", all > 0 ? (double)cut / (double)all : 0);
-    host->metric(host, "guard/clip_value/not_finite", (double)broken);
+    *changed = cut > 0 ? BL_CHANGED_GRADIENT : 0;
+    bl_guard_metric(host, "share", all > 0 ? (double)cut / (double)all : 0);
     return 0;
 }
 

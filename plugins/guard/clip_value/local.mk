@@ -1,5 +1,5 @@
 plugin_LTLIBRARIES += plugins/guard_clip_value.la
-plugins_guard_clip_value_la_SOURCES = %D%/clip_value.c
+plugins_guard_clip_value_la_SOURCES = %D%/clip_value.c %D%/../blocks.h
 plugins_guard_clip_value_la_LDFLAGS = $(plugin_ldflags)
 
 check_PROGRAMS += plugins/guard/clip_value/clip_value_test

@@ -1,6 +1,6 @@
 /* guard inject: breaks the gradient, or a weight, in stated steps, so that guards can be scored.
  *
- *     what = "scale"   the gradient is multiplied by `factor`
+ *     what = "scale"   the gradient is multiplied by `factor`, in place
  *     what = "nan"     one element becomes NaN
  *     what = "flip"    one bit of one element is inverted
  *
@@ -12,13 +12,13 @@
  * bit      of flip: 0, lowest of the mantissa, to 31, the sign; default 30, the exponent's highest
  *
  * Put it first in the list: later guards see what it did. A broken weight is one of the master
- * weights, which the update of the same step reads; the step's own gradient was computed before.
+ * weights and of the working copy; the step's own gradient was computed before.
  *
- * Metric: inject/active, 1 in steps in which it acts, else 0: the truth that spike/flag of
- * skip_step and optim/skipped are compared with. Each injection is logged.
+ * Metric: guard/<instance>/active, 1 in steps in which it acts, else 0: the truth that spike/flag
+ * of skip_step and optim/skipped are compared with. Each injection is logged.
  *
- * Source: silent data corruption in training is reported by Dixit et al. 2021, arXiv:2102.11245; a
- * flipped exponent bit is its worst form.
+ * Why: processors that compute wrong without noticing are a fact in large fleets (Dixit et al.
+ * 2021, arXiv:2102.11245), and a guard that has never been seen to act is a hope.
  *
  * Cost: none outside of its steps.
  *
@@ -29,6 +29,8 @@
 #include <string.h>
 
 #include <ballast/guard.h>
+
+#include "../blocks.h"
 
 enum what { SCALE, NOT_A_NUMBER, FLIP };
 
@@ -45,7 +47,7 @@ static const struct bl_option options[] = {
      offsetof(struct options, steps)},
     {"what", BL_OPTION_CHOICE, 0, "scale", "scale|nan|flip", "what it does",
      offsetof(struct options, what)},
-    {"factor", BL_OPTION_FLOAT, 0, "50", "[0,inf)", "of scale", offsetof(struct options, factor)},
+    {"factor", BL_OPTION_FLOAT, 0, "50", "[0,1e30]", "of scale", offsetof(struct options, factor)},
     {"where", BL_OPTION_CHOICE, 0, "gradient", "gradient|weight", "array of nan and flip",
      offsetof(struct options, where)},
     {"tensor", BL_OPTION_STRING, 0, "", NULL, "parameter of nan and flip; empty: the first",
@@ -88,11 +90,17 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
     struct bl_tensor t = {.size = sizeof(t)};
     uint32_t which = o->where ? BL_WEIGHT : BL_GRADIENT, bits[2];
     int active = acts(o, in->step), named = o->tensor[0] != '\0';
-    host->metric(host, "inject/active", active);
+    bl_guard_metric(host, "active", active);
+    (void)out;
     if (!active)
         return 0;
     if (o->what == SCALE) {
-        out->scale = o->factor;
+        for (uint64_t i = 0; i < host->tensor_count(host); i++) {
+            if (host->tensor(host, i, BL_GRADIENT, &t) < 0)
+                return host->fail(host, err, "tensor %llu has no gradient", (unsigned long long)i);
+            bl_guard_scale(host, &t, o->factor);
+        }
+        *changed = BL_CHANGED_GRADIENT;
         host->log(host, BL_LOG_INFO, "step %llu: the gradient is multiplied by %g",
                   (unsigned long long)in->step, o->factor);
         return 0;
@@ -104,7 +112,7 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
         return host->fail(host, err, "element = %lld is beyond the %llu elements of %s",
                           (long long)o->element, (unsigned long long)t.count, t.name);
     change(o, (float *)t.data + o->element, bits);
-    *changed = !o->where;
+    *changed = o->where ? BL_CHANGED_WEIGHT : BL_CHANGED_GRADIENT;
     host->log(host, BL_LOG_INFO, "step %llu: element %lld of the %s of %s: bits %08x become %08x",
               (unsigned long long)in->step, (long long)o->element,
               o->where ? "weights" : "gradient", t.name, (unsigned)bits[0], (unsigned)bits[1]);

@@ -49,8 +49,13 @@ static void test_scale(void **state)
     open_world(&w, "steps = [ 3, 5 ]; factor = 20.0;");
     for (uint64_t at = 1; at < 8; at++) {
         assert_int_equal(step(&w, at, &scale, &changed), 0);
-        assert_true(scale == (at == 3 || at == 5 ? 20 : 1) && !changed);
-        assert_true(bl_bench_metric(&w.b, "inject/active") == (at == 3 || at == 5));
+        float factor = at == 3 || at == 5 ? 20 : 1;
+        assert_true(scale == 1 && changed == (factor > 1 ? BL_CHANGED_GRADIENT : 0));
+        assert_true(w.g[0] == factor && w.g[2] == -3 * factor && w.w[0] == 4);
+        w.g[0] = 1;
+        w.g[1] = 2;
+        w.g[2] = -3;
+        assert_true(bl_bench_metric(&w.b, "guard/inject/active") == (at == 3 || at == 5));
     }
     assert_int_equal(bl_bench_logged(&w.b, "multiplied by 20"), 2);
     bl_bench_stop(&w.b);
@@ -71,7 +76,7 @@ static void test_elements(void **state)
     bl_bench_stop(&w.b);
     open_world(&w, "steps = [ 2 ]; what = \"flip\"; bit = 31; element = 2; where = \"weight\";");
     assert_int_equal(step(&w, 2, &scale, &changed), 0);
-    assert_true(w.w[2] == -6 && w.g[2] == -3 && !changed);
+    assert_true(w.w[2] == -6 && w.g[2] == -3 && changed == BL_CHANGED_WEIGHT);
     bl_bench_stop(&w.b);
     open_world(&w, "steps = [ 2 ]; what = \"nan\"; tensor = \"c\"; element = 1;");
     assert_int_equal(step(&w, 2, &scale, &changed), 0);

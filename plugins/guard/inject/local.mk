@@ -1,5 +1,5 @@
 plugin_LTLIBRARIES += plugins/guard_inject.la
-plugins_guard_inject_la_SOURCES = %D%/inject.c
+plugins_guard_inject_la_SOURCES = %D%/inject.c %D%/../blocks.h
 plugins_guard_inject_la_LDFLAGS = $(plugin_ldflags)
 
 check_PROGRAMS += plugins/guard/inject/inject_test

@@ -1,5 +1,5 @@
 plugin_LTLIBRARIES += plugins/guard_zclip.la
-plugins_guard_zclip_la_SOURCES = %D%/zclip.c
+plugins_guard_zclip_la_SOURCES = %D%/zclip.c %D%/../blocks.h
 plugins_guard_zclip_la_LDFLAGS = $(plugin_ldflags)
 
 check_PROGRAMS += plugins/guard/zclip/zclip_test

@@ -8,15 +8,15 @@
  * norm       L2 norm of the gradient as it comes to this guard
  * x          the norm after this clipping: an outlier enters the averages as what it became
  * alpha      default 0.97
- * threshold  default 2.5 deviations; 0 = off (the null setting)
+ * threshold  default 2.5 deviations; 0 = off, `max` too (the null setting)
  * warmup     norms collected before it judges, default 25; they give the first mean and variance
  *            (divisor n)
  * max        an upper limit beside it, as clip_norm has, also during warmup; default 1.0, 0 = none.
  *            It does not change x.
  *
- * The larger the outlier, the harder it is clipped: down to the mean in the limit. A norm that is
- * not finite skips the step; what this or another guard skips enters nothing. The averages are in
- * the checkpoint.
+ * The larger the outlier, the harder it is clipped: down to the mean in the limit. What another
+ * guard skips enters nothing. A norm that is not finite neither: whether that step is skipped is
+ * skip_step's to say, else the run ends as diverged. The averages are in the checkpoint.
  *
  * Metrics: guard/zclip/score (z; absent during warmup), guard/zclip/mean, guard/zclip/clipped
  * (0/1).
@@ -32,6 +32,8 @@
 #include <string.h>
 
 #include <ballast/guard.h>
+
+#include "../blocks.h"
 
 struct options {
     double alpha, threshold, max;
@@ -116,6 +118,13 @@ static void remember(struct zclip *g, double x)
     h->variance = alpha * h->variance + (1.0 - alpha) * (x - h->mean) * (x - h->mean);
 }
 
+/* The step enters nothing where the squares of its norm would overflow. */
+static void forget_overflow(struct zclip *g)
+{
+    if (!isfinite(g->next.mean) || !isfinite(g->next.variance))
+        g->next = g->now;
+}
+
 static int32_t gradient(void *self, const struct bl_host *host, const struct bl_guard_input *in,
                         struct bl_verdict *out, uint32_t *changed, struct bl_error *err)
 {
@@ -126,29 +135,25 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
     (void)err;
     if (o->threshold == 0.0)
         return 0;
-    if (!isfinite(x)) {
-        g->next = g->now;
-        out->skip = 1;
-        host->log(host, BL_LOG_WARNING, "step %llu: update skipped: the gradient norm is %g",
-                  (unsigned long long)in->step, isnan(x) ? (double)NAN : x);
+    g->next = g->now;
+    if (!isfinite(x))
         return 0;
-    }
     if (g->now.count >= (uint64_t)o->warmup) {
         double deviation = sqrt(g->now.variance), z = (x - g->now.mean) / (deviation + 1e-6);
-        host->metric(host, "guard/zclip/score", z);
+        bl_guard_metric(host, "score", z);
         if (z > o->threshold) {
             x = g->now.mean + o->threshold * deviation / (z / o->threshold);
             clipped = 1;
         }
     }
-    g->next = g->now;
     remember(g, x);
+    forget_overflow(g);
     if (o->max > 0.0 && x > o->max)
         x = o->max;
     if (x < in->norm)
         out->scale = x / in->norm;
-    host->metric(host, "guard/zclip/mean", g->next.mean);
-    host->metric(host, "guard/zclip/clipped", clipped);
+    bl_guard_metric(host, "mean", g->next.mean);
+    bl_guard_metric(host, "clipped", clipped);
     return 0;
 }
 

@@ -29,7 +29,7 @@ struct options {
 };
 
 static const struct bl_option table[] = {
-    {"cap", BL_OPTION_FLOAT, 0, "30", "(0,inf)", "largest logit that can come out",
+    {"cap", BL_OPTION_FLOAT, 0, "30", "(0,1e30]", "largest logit that can come out",
      offsetof(struct options, cap)},
     {NULL, 0, 0, NULL, NULL, NULL, 0},
 };

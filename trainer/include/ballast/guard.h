@@ -23,10 +23,15 @@ struct bl_verdict { /* arrives as skip = 0, scale = 1 */
     double scale;  /* multiplies the gradient or the update; >= 0 */
 };
 
+/* What a guard has changed in place, through host->tensor. */
+enum bl_guard_change {
+    BL_CHANGED_GRADIENT = 1, /* the host measures the norm anew */
+    BL_CHANGED_WEIGHT = 2    /* the host makes the working copy of the weights anew */
+};
+
 struct bl_guard_ops {
     BL_COMMON_OPS;
-    /* The reduced gradient. May also change it in place through host->tensor; sets *changed = 1
-     * then, and the host measures the norm anew. */
+    /* The reduced gradient. *changed arrives as 0: bits of enum bl_guard_change. */
     int32_t (*gradient)(void *self, const struct bl_host *host, const struct bl_guard_input *in,
                         struct bl_verdict *out, uint32_t *changed, struct bl_error *err);
     /* The update w_new - w_old before it is written: costs the optimizer a second pass. */

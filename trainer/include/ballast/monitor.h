@@ -19,7 +19,7 @@ enum bl_monitor_need {
 
 struct bl_monitor_input {
     uint32_t size;
-    uint32_t reserved;
+    uint32_t skipped;                  /* in `after`: 1 when the step made no update */
     uint64_t step;                     /* 1-based */
     const struct bl_row_stats *rows;   /* of the whole batch, what the loss saw; ranks in turn */
     const struct bl_row_stats *before; /* the same before transforms; NULL when there are none */

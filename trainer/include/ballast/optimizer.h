@@ -46,7 +46,8 @@ struct bl_optimizer_ops {
     void (*apply)(const void *self, const struct bl_update *u, uint64_t begin, uint64_t end);
     /* Looks at a parameter as a whole, 0 ... count of all arrays, before prepare and apply of any:
      * called in the order of the parameter table, host->parallel_for is fine. Changes neither
-     * weights nor states. *out arrives as 0 and becomes bl_update.surveyed of this parameter;
+     * weights nor states; a weight is as it is stored, without what Kahan's sum keeps of it. *out
+     * arrives as 0 and becomes bl_update.surveyed of this parameter;
      * larger results are the instance's own. A sharded optimizer has no whole parameters: a plugin
      * with this op is refused there. NULL: nothing to look at. */
     int32_t (*survey)(void *self, const struct bl_host *host, const struct bl_update *u,

@@ -207,6 +207,7 @@ struct bl_host {
      * together). Returns 0, or -1 when it was not measured (BL_MONITOR_REDUCTION) or the group has
      * no gradient. */
     int32_t (*reduction)(const struct bl_host *host, uint32_t group, struct bl_reduction *out);
+    const char *instance; /* name of this instance: the plugin's, or `name` of its group */
 };
 
 /* Every ops struct begins with these four.
