@@ -40,7 +40,7 @@ AM_TESTS_ENVIRONMENT = \
     BALLAST_PLUGIN_PATH='$(abs_top_builddir)/plugins/.libs'; \
     export top_srcdir top_builddir BALLAST_PLUGIN_PATH;
 EXTRA_DIST += %D%/bench/A.cfg %D%/bench/B.cfg %D%/bench/C.cfg %D%/bench/README.md %D%/bench/peer.py \
-    %D%/bench/checkpoint.sh %D%/bench/emulation.sh %D%/bench/run.sh %D%/bench/startup.sh
+    %D%/bench/checkpoint.sh %D%/bench/emulation.sh %D%/bench/plugins.sh %D%/bench/run.sh %D%/bench/startup.sh
 EXTRA_DIST += %D%/installcheck.sh plugins/example/Makefile plugins/example/README \
     plugins/example/logit_square.c
 

@@ -99,6 +99,11 @@ test_expect_success 'an optimizer that surveys whole parameters: same bits, not 
     together 4 surveys --fresh optimizer.plugin=stable_adamw && equal surveyed surveys &&
     test_expect_code 2 "$BALLAST" check tiny.cfg optimizer.plugin=stable_adamw "cluster.shard=\"optimizer\"" 2>err &&
     grep "cuts them" err'
+test_expect_success 'a projected gradient and its leaks: 4 processes, sharded and not' '
+    set -- precision.wire=bf16 precision.sum=bf16 precision.algorithm=ring \
+        "regularizers=({plugin=\"z_loss\";},{plugin=\"mu_loss\";},{plugin=\"head_centering\";})" &&
+    alone projected "$@" && together 4 projections --fresh "$@" && equal projected projections &&
+    together 4 shards2 --fresh "$@" "cluster.shard=\"optimizer\"" && equal projected shards2'
 test_expect_success 'guards that change the gradient, sharded' '
     cut="guards=({plugin=\"clip_value\";max=0.01;},{plugin=\"agc\";lambda=0.05;},{plugin=\"adagc\";warmup=2;},{plugin=\"zclip\";warmup=2;})" &&
     alone cut "$cut" && together 4 pieces --fresh "$cut" "cluster.shard=\"optimizer\"" && equal cut pieces &&

@@ -1,4 +1,5 @@
 /* What must not change the model's numbers, its precision dials, and what it refuses. */
+#include "base/random.h"
 #include "model_support.h"
 
 #include <math.h>
@@ -250,6 +251,37 @@ static void test_a_common_offset_changes_nothing(void **state)
         assert_true(fabs(f->stats.max[i] - f->stats.pre_max[i] - 1000) <= 3.1e-5);
     }
     free(g);
+    fixture_free(f);
+}
+
+/* One vector added to all rows of an untied output matrix: the loss and every other gradient stay.
+ * Weights and logits are of order 1 and rounded to 2^-24, over widths of 16 and 19 logits. */
+static void test_the_gauge_is_flat(void **state)
+{
+    struct bl_model_options o = tiny_options();
+
+    (void)state;
+    o.tied = 0;
+    struct fixture *f = fixture_make(&o, NULL, 2, 2, 1, 0);
+    int64_t head = bl_params_find(f->params, "head.weight");
+    const struct bl_param *w = &f->params->items[head];
+    fixture_train(f, 2, NULL, 0);
+    float *before = copy(f->gradients, f->params->floats);
+    double ce = cross_entropy(&f->stats), mean = f->stats.mean[0];
+    for (uint64_t i = 0; i < w->count; i++)
+        f->weights[w->offset + i] += (float)(0.3 * bl_random_normal(5, 0, i % w->dims[1]));
+    bl_model_refresh(f->model, 0, f->params->floats);
+    fixture_train(f, 2, NULL, 0);
+    assert_true(fabs(cross_entropy(&f->stats) - ce) < 1e-6);
+    assert_true(fabs(f->stats.mean[0] - mean) > 0.01); /* it did move */
+    for (uint64_t i = 0; i < f->params->count; i++) {
+        const struct bl_param *q = &f->params->items[i];
+        double d = distance(before + q->offset, f->gradients + q->offset, q->count);
+        if ((int64_t)i != head && !(d < 1e-5 * gradient_size(f->params, q, before)))
+            fail_msg("%s: gradient off by %g of %g", q->name, d,
+                     gradient_size(f->params, q, before));
+    }
+    free(before);
     fixture_free(f);
 }
 
@@ -702,6 +734,7 @@ int main(void)
         cmocka_unit_test(test_masked_targets_contribute_nothing),
         cmocka_unit_test(test_a_vocabulary_of_one),
         cmocka_unit_test(test_a_common_offset_changes_nothing),
+        cmocka_unit_test(test_the_gauge_is_flat),
         cmocka_unit_test(test_evaluation_sees_what_training_sees),
         cmocka_unit_test(test_the_cross_entropy_part),
         cmocka_unit_test(test_gradient_and_accumulate_dials),

@@ -7,9 +7,10 @@
  *     logits/gauge_ratio  ||mu||_2 / ( (1/V) sum_v ||W_v||_2 )
  *     logits/gauge_leak   || sum_v G_v ||_2 / ( sqrt(V) ||G||_F )
  *
- * G (V, C) is the cross-entropy part of W's gradient, reduced over ranks. In exact arithmetic its
- * rows sum to zero: what is left is rounding, a leak into a direction that no loss corrects. Equal
- * rows would give 1, independent entries of mean zero about 1 / sqrt(V).
+ * G (V, C) is the cross-entropy part of W's gradient, reduced over ranks, and after a projection
+ * where a regularizer has one (head_centering). In exact arithmetic its rows sum to zero: what is
+ * left is rounding, a leak into a direction that no loss corrects. Equal rows would give 1,
+ * independent entries of mean zero about 1 / sqrt(V).
  *
  * With tied weights the embedding's gradient is not flat along mu, so that gauge_leak has no
  * meaning and is absent; the log says so once. It is absent as well where G is zero.

@@ -2,7 +2,7 @@
  *
  *     b = B / W                                   tokens of one rank's share
  *     square = (B |g|^2 - b s) / (B - b)          without bias: |G|^2 of the true gradient
- *     trace  = (s - |g|^2) / (1 / b - 1 / B)      without bias: trace of one token's covariance
+ *     trace  = (s - |g|^2) / (1 / b - 1 / B)      without bias, in units of a token
  *     noise/square = EMA(square)    noise/trace = EMA(trace)
  *     noise/scale  = EMA(trace) / EMA(square), in tokens
  *
@@ -22,8 +22,10 @@
  * What it cannot do: say anything with one rank (it warns once; cluster.emulate = 4 gives it four);
  * tell noise of the data from rounding of a bf16 reduction, which is in g and not in g_r; leave out
  * the forces of regularizers on the output matrix, which are added to g after the reduction.
- * Ranks with unequally many unmasked targets are taken as equal. A step with a gradient that is not
- * finite is left out of the averages and counted in noise/rejected.
+ * Ranks with unequally many unmasked targets are taken as equal. Tokens of one sequence are not
+ * independent: trace is that of the gradient of whole sequences, divided by their length, so that
+ * noise/scale is a number of sequences times that. A step that makes no update, or whose gradient
+ * is not finite, is left out of the averages and counted in noise/rejected.
  */
 #include <math.h>
 #include <string.h>
@@ -82,15 +84,21 @@ static uint64_t save(const void *self, void *buffer, uint64_t capacity)
 static int32_t load(void *self, const void *buffer, uint64_t bytes, struct bl_error *err)
 {
     struct noise *n = self;
-    if (bytes != sizeof(n->now))
-        return n->host->fail(n->host, err, "state of %llu bytes, expected %zu",
-                             (unsigned long long)bytes, sizeof(n->now));
-    memcpy(&n->now, buffer, sizeof(n->now));
+    struct state s = {0, 0, 0, 0};
+    if (bytes == sizeof(s))
+        memcpy(&s, buffer, sizeof(s));
+    if (bytes != sizeof(s) || !isfinite(s.square) || !isfinite(s.trace))
+        return n->host->fail(n->host, err,
+                             "saved averages of %llu bytes are not this monitor's: restore the "
+                             "checkpoint, or start without this monitor's state",
+                             (unsigned long long)bytes);
+    n->now = s;
     return 0;
 }
 
-static int32_t observe(void *self, const struct bl_host *host, const struct bl_monitor_input *in,
-                       struct bl_error *err)
+/* Not before the update: a step that a guard rejects enters nothing. */
+static int32_t after(void *self, const struct bl_host *host, const struct bl_monitor_input *in,
+                     struct bl_error *err)
 {
     struct noise *n = self;
     struct state *now = &n->now;
@@ -106,14 +114,13 @@ static int32_t observe(void *self, const struct bl_host *host, const struct bl_m
     double share = all / ranks, whole = in->gradient_norm * in->gradient_norm;
     double square = (all * whole - share * in->rank_squares) / (all - share);
     double trace = (in->rank_squares - whole) / (1.0 / share - 1.0 / all);
-    if (!isfinite(square) || !isfinite(trace)) {
+    double beta = now->looks > 0 ? n->beta : 0.0; /* the first begins the averages */
+    if (in->skipped || !isfinite(square) || !isfinite(trace)) {
         now->rejected++;
-    } else if (now->looks++ == 0) {
-        now->square = square;
-        now->trace = trace;
     } else {
-        now->square = n->beta * now->square + (1.0 - n->beta) * square;
-        now->trace = n->beta * now->trace + (1.0 - n->beta) * trace;
+        now->looks++;
+        now->square = beta * now->square + (1.0 - beta) * square;
+        now->trace = beta * now->trace + (1.0 - beta) * trace;
     }
     if (now->looks > 0) {
         host->metric(host, "noise/square", now->square);
@@ -125,7 +132,7 @@ static int32_t observe(void *self, const struct bl_host *host, const struct bl_m
 }
 
 static const struct bl_monitor_ops ops = {
-    .create = create, .destroy = destroy, .save = save, .load = load, .observe = observe};
+    .create = create, .destroy = destroy, .save = save, .load = load, .after = after};
 
 BL_PLUGIN(BL_KIND_MONITOR, "noise_scale", "1.0", BL_DEVICE_CPU | BL_DEVICE_CUDA, ops, options,
           sizeof(struct options), NULL);

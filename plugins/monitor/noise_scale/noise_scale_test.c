@@ -3,9 +3,12 @@
 #include <math.h>
 #include <string.h>
 
+static uint32_t skipped;
+
 static void look(struct bl_bench *b, uint64_t ranks, double norm, double rank_squares)
 {
     struct bl_monitor_input in = {.size = sizeof(in),
+                                  .skipped = skipped,
                                   .step = 1,
                                   .targets = 128,
                                   .gradient_norm = norm,
@@ -13,7 +16,7 @@ static void look(struct bl_bench *b, uint64_t ranks, double norm, double rank_sq
                                   .logical_ranks = ranks};
     struct bl_error err = BL_ERROR_INIT;
     bl_bench_forget(b);
-    if (b->ops->monitor.observe(b->self, b->host, &in, &err) != 0)
+    if (b->ops->monitor.after(b->self, b->host, &in, &err) != 0)
         fail_msg("%s", err.text);
 }
 
@@ -42,6 +45,11 @@ static void test_by_hand(void **state)
     look(&b, 4, 1.0, INFINITY);
     assert_float_equal(bl_bench_metric(&b, "noise/trace"), 128.0, 1e-10);
     assert_true(bl_bench_metric(&b, "noise/rejected") == 2.0);
+    skipped = 1; /* nor does a step without an update */
+    look(&b, 4, 100.0, 1e6);
+    skipped = 0;
+    assert_float_equal(bl_bench_metric(&b, "noise/square"), 5.5, 1e-12);
+    assert_true(bl_bench_metric(&b, "noise/rejected") == 3.0);
     bl_bench_stop(&b);
 }
 

@@ -7,13 +7,15 @@
  * betas, eps   as adamw
  *
  * Why: the gradient of a layer that is followed by a norm is orthogonal to its weights, so |w| is
- * set by the balance of decay and steps, and |g| / |w| settles at sqrt(2 wd / lr). With a schedule
+ * set by the balance of decay and steps, and |g| / |w| settles: at sqrt(2 wd / lr) for plain SGD.
+ * With a schedule
  * that ends at zero the ratio, and the gradient norm, rise at the end. Scaling the decay with lr_t
- * keeps the ratio where it was at the peak: sqrt(2 wd / peak lr).
+ * keeps the ratio where it was at the peak.
  *
  * Source: Defazio 2025, arXiv:2506.02285 (AdamC).
  *
- * Roundings and bits: those of adamw; with a constant schedule it is adamw, bit for bit. A rule's
+ * Roundings and bits: those of adamw; at the peak rate it is adamw, bit for
+ * bit. A rule's
  * lr_scale cancels in c_t.
  *
  * What it cannot do: know which layers a norm follows. In the pre-norm models of this trainer

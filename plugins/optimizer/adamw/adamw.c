@@ -28,8 +28,9 @@
  * then lr m / eps.
  *
  * decay = "times_lr" (the default) is the formula above. With "independent" the term is f wd w,
- * where f = lr / peak lr is the schedule's factor: another peak then leaves the decay alone
- * (Wortsman et al. 2023, arXiv:2309.14322, with wd = 1e-4 in place of 0.1 at lr 1e-3).
+ * where f = lr / peak lr is the schedule's factor: another peak, or a rule's lr_scale, then leaves
+ * the decay alone (Wortsman et al. 2023, arXiv:2309.14322, with wd = 1e-4 in place of 0.1 at lr
+ * 1e-3).
  *
  * What it cannot do: round its moments (precision.moments does).
  * With eps = 1e-8 an element with a gradient that is pure rounding noise moves by lr all the same.

@@ -32,8 +32,8 @@ static void test_keeps_the_mean_row(void **state)
         struct bl_update u = update(&a, s, b.info.head);
         u.weight_decay = 0;
         for (u.step = 1; u.step <= 50; u.step++) {
-            for (uint64_t i = 0; i < N;
-                 i++) /* rows of very different size, one sign a row mostly */
+            /* rows of very different size, mostly of one sign */
+            for (uint64_t i = 0; i < N; i++)
                 a.g[i] = (float)((0.5 + bl_bench_normal(60 + u.step, i)) *
                                  pow(10, -(double)(i / C % 4)));
             double mean[C];

@@ -15,9 +15,9 @@
  * No options: a dial that the configuration writes under `precision` wins over this table; `ballast
  * check` and the run's log show what came out.
  *
- * Where W is no power of two, bf16(1 / W) is off by up to 2^-9 and so is the scale of every
+ * Where W is no power of two, bf16(1 / W) is off by up to 2^-8 and so is the scale of every
  * gradient
- * (+0.195 percent at W = 24, 48, 96), and each product is rounded once more.
+ * (+0.195 percent at W = 24, 48, 96; +0.388 at 255), and each product is rounded once more.
  *
  * Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (no division of its own
  * for bf16, ReduceOp.AVG); NVIDIA NCCL, src/device/reduce_kernel.h, FuncPreMulSum.

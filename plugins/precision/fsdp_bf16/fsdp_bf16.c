@@ -24,8 +24,8 @@
  * question that it raises: allenai/OLMo issue 514 (growth of the output logits' norm over many
  * nodes). Error of the ring, relative: 1.67e-3 sqrt(W / 2 + 1.5 - 1 / W), docs/reductions.md.
  *
- * What it cannot do: reduce once a micro-batch; use another ring than NCCL's (cluster.ring_order
- * says which).
+ * What it cannot do: reduce once a micro-batch. The ring is NCCL's, in the order of the ranks or
+ * that of cluster.ring_order.
  */
 #include "../mixed_table.h"
 

@@ -10,7 +10,7 @@
  * loss does not fix. Adding a constant to all logits changes the value, so this is a force on that
  * direction too.
  *
- * Source: Baichuan 2, Yang et al. 2023, arXiv:2309.10305, section 2.3 (max-z loss).
+ * Source: Baichuan 2, Yang et al. 2023, arXiv:2309.10305 (max-z loss).
  *
  * Cost: none to speak of: the maximum is one of the row statistics.
  *

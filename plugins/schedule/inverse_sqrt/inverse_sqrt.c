@@ -10,6 +10,8 @@
  * step s. With 0 < s < warmup the rate drops at the end of the warmup from the peak to
  * sqrt(s / warmup).
  *
+ * T5 holds the peak for 10,000 steps: timescale = 10000.
+ *
  * Sources: Vaswani et al. 2017, arXiv:1706.03762 (there scaled by width^-1/2); with floor = 0 this
  * is the inverse square root of OLMo v1, with floor = 0.1 that of OLMo-core.
  *

@@ -15,6 +15,8 @@
  *
  * Source: Smith and Topin 2017, arXiv:1708.07120; the defaults are those of PyTorch's OneCycleLR.
  *
+ * `final` is reached at u = T, one update after the last; OneCycleLR reaches it with the last.
+ *
  * What it cannot do: cycle the momentum against the rate, which the paper does too.
  */
 #include <math.h>

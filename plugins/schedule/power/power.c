@@ -1,15 +1,21 @@
-/* schedule power: a power of the step, then a straight line down.
+/* schedule power: a power of the step, then a straight line to the end.
  *
  *     p(t) = min(1, (t / s)^-exponent)
- *     factor(u) = p(u + 1)                                     before the decay
+ *     d = max(T - round(decay_share T), w) + 1
+ *     factor(u) = p(u + 1)                                          up to step d
  *     factor(u) = p(d) + (final - p(d)) (u + 1 - d) / (T + 1 - d)   from step d on
- *     factor(u) = final                                        for u >= T
+ *     factor(u) = final                                             for u >= T
+ *     without a decay (decay_share = 0): p(u + 1) for every u
  *
- * u  0-based index of the update, u + 1 the step     T  updates in the whole plan
- * s  time scale: `timescale`, or with timescale = 0 (default) the updates of warmup, at least 1
+ * u            0-based index of the update; u + 1 is the step
+ * w, T         updates of warmup, and in the whole plan
+ * s            time scale: `timescale`, or with timescale = 0 (default) the updates of warmup, at
+ *              least 1
  * exponent     default 0.51
- * decay_share  share of all updates, at the end; default 0.1; d = T - round(decay_share T) + 1
- * final        fraction of the peak at u = T, default 0.0
+ * decay_share  share of all updates, at the end; default 0.1
+ * final        fraction of the peak at u = T, default 0.0; above p(d) the line rises
+ *
+ * With 0 < s < w the rate drops at the end of the warmup from the peak to (w / s)^-exponent.
  *
  * Why: the best rate falls with a power of the tokens seen, whatever the plan's length, so that the
  * part before the decay is common to plans of all lengths.

@@ -50,6 +50,9 @@ static void test_values(void **state)
     near(at(&b, 50, 0, 100), 10.0 / 51);
     near(at(&b, 100, 0, 100), 0.01);
     near(at(&b, 75, 0, 100), 10.0 / 51 + (0.01 - 10.0 / 51) / 2);
+    bl_bench_open(&b, BL_KIND_SCHEDULE, "power", "exponent = 0.5; decay_share = 0.2;");
+    near(at(&b, 90, 90, 100), sqrt(90.0 / 91)); /* all that follows the warmup decays */
+    near(at(&b, 95, 90, 100), sqrt(90.0 / 91) / 2);
     bl_bench_refuses(&b, BL_KIND_SCHEDULE, "power", "exponent = 0.0;", BL_EXIT_USAGE, "exponent");
     bl_bench_stop(&b);
 }

@@ -1,22 +1,29 @@
-/* schedule wsd_s: several decays in one plan, each back to the peak: a checkpoint at every end.
+/* schedule wsd_s: several decays in one plan, each followed by the peak again.
  *
- *     the updates after the warmup are `cycles` equal parts of length L; y in [0, L) is the place
- * in one of them, x = (y - (1 - share) L) / (share L) factor = 1                         x <= 0
- *     factor = 1 / (1 - x + x / final)   x > 0: the reciprocal goes straight from 1 to 1 / final
- *     factor(u) = final                  for u >= T
+ *     L = (T - w) / cycles                 updates of a cycle, not always a whole number
+ *     y = (u - w) mod L                    place in the cycle
+ *     x = (y - (1 - share) L) / (share L)
+ *     factor(u) = 1                        for x <= 0
+ *     factor(u) = 1 / (1 - x + x / final)  for x > 0, u < T
+ *     factor(u) = final                    for u >= T
  *
- * u  0-based index of the update      w  updates of warmup      T  updates in the whole plan
+ * u       0-based index of the update
+ * w, T    updates of warmup, and in the whole plan
  * cycles  default 3
- * share   of each cycle that decays, default 0.1
+ * share   of each cycle that decays, default 0.1; a decay of less than one update is refused
  * final   fraction of the peak at the end of each cycle, default 0.1
+ *
+ * In the decay the reciprocal of the rate goes in a straight line from 1 to 1 / final. The last
+ * update of a cycle is one step short of `final`, the next one is at the peak.
  *
  * Why: one run gives models of several budgets. The weights go on from the decayed ones, no second
  * trunk is kept.
  *
  * Source: Wen et al. 2024, arXiv:2410.05192 (WSD-S, with this curve).
  *
- * What it cannot do: save by itself at the ends: set run.checkpoint_every to the cycle's length and
- * run.keep high enough. Cycles of unequal length: schedule piecewise.
+ * What it cannot do: save at the ends of its cycles, after updates w + k L. run.checkpoint_every
+ * hits them where w is a multiple of it, for example without warmup. Cycles of unequal length:
+ * schedule piecewise.
  */
 #include <ballast/schedule.h>
 
@@ -37,8 +44,14 @@ static const struct bl_option options[] = {
 static int32_t create(const struct bl_host *host, const void *values, void **self,
                       struct bl_error *err)
 {
-    (void)host;
-    (void)err;
+    const struct options *o = values;
+    double decay = o->share * (double)host->info->steps / (double)o->cycles;
+    if (host->info->steps > 0 && o->share > 0 && decay < 1)
+        return host->fail(
+            host, err,
+            "%lld cycles in %llu updates have decays of %.2g updates: lower cycles, or "
+            "raise share",
+            (long long)o->cycles, (unsigned long long)host->info->steps, decay);
     *self = (void *)(uintptr_t)values;
     return 0;
 }

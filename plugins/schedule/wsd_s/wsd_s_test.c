@@ -26,6 +26,7 @@ static void test_values(void **state)
     (void)state;
     struct bl_bench b;
     bl_bench_start(&b);
+    b.info.steps = 0; /* plans of many lengths follow */
     bl_bench_open(&b, BL_KIND_SCHEDULE, "wsd_s", "cycles = 2; share = 0.25; final = 0.5;");
     near(at(&b, 20, 20, 100), 1.0);
     near(at(&b, 50, 20, 100), 1.0); /* y = 30 of 40 */
@@ -60,6 +61,8 @@ static void test_values(void **state)
     bl_bench_open(&b, BL_KIND_SCHEDULE, "wsd_s", "cycles = 12;");
     for (uint64_t u = 2500; u < 10000; u += 2500)
         assert_true(at(&b, u, 0, 10000) == 1.0 && at(&b, u - 1, 0, 10000) < 0.2);
+    b.info.steps = 100;
+    bl_bench_refuses(&b, BL_KIND_SCHEDULE, "wsd_s", "cycles = 20;", BL_EXIT_USAGE, "lower cycles");
     bl_bench_refuses(&b, BL_KIND_SCHEDULE, "wsd_s", "final = 0.0;", BL_EXIT_USAGE, "final");
     bl_bench_stop(&b);
 }
