@@ -320,7 +320,7 @@ static int check_together(const struct bl_setup *s, struct bl_error *err)
 static int keeps_offset(const struct bl_plugin_instance *r)
 {
     const double one = 1;
-    double scale, d_mean = 0, d_m2;
+    double scale = 0, d_mean = 0, d_m2 = 0;
     const struct bl_row_stats row = {.size = sizeof row,
                                      .count = 1,
                                      .vocab = 2,

@@ -1,4 +1,5 @@
 /* Checks of what acts in a training step: schedules, precision, optimizers, guards, monitors. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -349,7 +350,7 @@ const struct bl_check bl_checks_optimizer[] = {
 static enum bl_outcome check_verdict(struct bl_trial *t, const char *op, double norm, double loss,
                                      const struct bl_verdict *v)
 {
-    BL_EXPECT(t, isfinite(v->scale) && v->scale >= 0, "%s: norm %g, loss %g: scale %g", op, norm,
+    BL_EXPECT(t, v->scale >= 0 && v->scale <= FLT_MAX, "%s: norm %g, loss %g: scale %g", op, norm,
               loss, v->scale);
     BL_EXPECT(t, v->skip <= 1, "%s: norm %g, loss %g: skip %u", op, norm, loss, (unsigned)v->skip);
     return BL_CHECK_OK;

@@ -9,9 +9,10 @@
  * head       1: the output matrix too; default 0, as in the source
  *
  * It works on the reduced gradient as it is stored, before the scales of guards that come earlier
- * in the list: put it first. Norms are fp64 sums in index order; a row is scaled in place, each
- * element rounded once, and the host measures the norm anew. A row whose gradient is not finite
- * becomes 0.
+ * in the list: put it before those. Norms are fp64 sums in index order; a row is scaled in place,
+ * each element rounded once, and the host measures the norm anew. A row whose gradient is not
+ * finite stays: whether such a step is skipped is skip_step's to say, else the run ends as
+ * diverged.
  *
  * Metric: guard/<instance>/share, the share of rows that were scaled.
  *
@@ -22,8 +23,8 @@
  *
  * What it cannot do: much under Adam, whose step hardly depends on the gradient's scale: there it
  * acts against single outliers, and lambda = 0.01 clips all of the time where gradients are large
- * against weights. Embedding rows are tokens, not units; they are treated alike. With tied
- * weights the output matrix is the embedding and is clipped.
+ * against weights. Embedding rows are tokens, not units; they are treated alike. With tied weights
+ * the output matrix is the embedding and is clipped.
  */
 #include <math.h>
 

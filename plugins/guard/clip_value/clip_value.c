@@ -5,11 +5,12 @@
  * max   default 1.0; 0 = off (the null setting)
  *
  * It works on the reduced gradient as it is stored, before the scales of guards that come earlier
- * in the list: put it first. It changes the gradient in place and the host measures the norm anew.
- * An infinity in one element does not end the run; its share is a metric, so that it is seen.
+ * in the list: put it before those (agc and adagc work in the same way, in the order of the list).
+ * It changes the gradient in place and the host measures the norm anew. An element that is not
+ * finite stays: whether such a step is skipped is skip_step's to say, else the run ends as
+ * diverged.
  *
- * Metrics: guard/clip_value/share, the share of elements that were cut, and
- * guard/clip_value/not_finite, the number of elements set to 0.
+ * Metric: guard/<instance>/share, the share of elements that were cut.
  *
  * Source: gradient clipping by value as in PyTorch's clip_grad_value_ (which keeps NaN).
  *

@@ -25,6 +25,8 @@
  * spike/flag, 1 where this guard skips. Each skip is a warning with the numbers; the trainer counts
  * warnings and shows the 1st, 2nd, 4th, 8th, ... of a kind.
  *
+ * The names are fixed: of two instances the later one that is asked has them.
+ *
  * Source: SkipStepOptimizer of OLMo-core, 128 steps and 6 deviations. The test is the same one
  * (torch.std_mean over the window without the latest step, unbiased, one-sided). Different here:
  * that window takes rejected and NaN values in, is lost at a resume, and judges once half of it has

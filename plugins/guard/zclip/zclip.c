@@ -18,8 +18,7 @@
  * guard skips enters nothing. A norm that is not finite neither: whether that step is skipped is
  * skip_step's to say, else the run ends as diverged. The averages are in the checkpoint.
  *
- * Metrics: guard/zclip/score (z; absent during warmup), guard/zclip/mean, guard/zclip/clipped
- * (0/1).
+ * Metrics: guard/<instance>/score (z; absent during warmup), .../mean, .../clipped (0 or 1).
  *
  * Source: Kumar et al. 2025, arXiv:2504.02507, with its defaults.
  *
@@ -118,13 +117,6 @@ static void remember(struct zclip *g, double x)
     h->variance = alpha * h->variance + (1.0 - alpha) * (x - h->mean) * (x - h->mean);
 }
 
-/* The step enters nothing where the squares of its norm would overflow. */
-static void forget_overflow(struct zclip *g)
-{
-    if (!isfinite(g->next.mean) || !isfinite(g->next.variance))
-        g->next = g->now;
-}
-
 static int32_t gradient(void *self, const struct bl_host *host, const struct bl_guard_input *in,
                         struct bl_verdict *out, uint32_t *changed, struct bl_error *err)
 {
@@ -147,7 +139,6 @@ static int32_t gradient(void *self, const struct bl_host *host, const struct bl_
         }
     }
     remember(g, x);
-    forget_overflow(g);
     if (o->max > 0.0 && x > o->max)
         x = o->max;
     if (x < in->norm)

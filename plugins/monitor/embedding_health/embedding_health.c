@@ -6,10 +6,13 @@
  *
  * E   embed.weight, n elements, before the update of the step
  * a   gain of the first norm on the way from the embedding, C elements: embed_norm.weight, or else
- *     layers.0.norm1.weight; absent, and said once, in a model that has neither. With
- *     norm_placement = "reordered" or "post" norm1 is not on that way: it is the first norm of a
- * branch g   a tensor's reduced gradient, before guards scale it early tensors  embed.weight,
- * position.weight, embed_norm.* and all of layers.<l>.* with l < early_layers
+ *     layers.0.norm1.weight; absent, and said once, in a model that has neither
+ * g   a tensor's reduced gradient, before guards scale it
+ * early tensors  embed.weight, position.weight, embed_norm.* and layers.<l>.* with
+ *                l < early_layers
+ *
+ * With norm_placement "reordered" or "post", norm1 is not on that way: it is the first norm of a
+ * branch, and embed/gain is that one's.
  *
  * early_layers  default 1, in [0, 1000000]
  *

@@ -8,15 +8,13 @@
  *
  * Why: the gradient of a layer that is followed by a norm is orthogonal to its weights, so |w| is
  * set by the balance of decay and steps, and |g| / |w| settles: at sqrt(2 wd / lr) for plain SGD.
- * With a schedule
- * that ends at zero the ratio, and the gradient norm, rise at the end. Scaling the decay with lr_t
- * keeps the ratio where it was at the peak.
+ * With a schedule that ends at zero the ratio, and the gradient norm, rise at the end. Scaling the
+ * decay with lr_t keeps the ratio where it was at the peak.
  *
  * Source: Defazio 2025, arXiv:2506.02285 (AdamC).
  *
- * Roundings and bits: those of adamw; at the peak rate it is adamw, bit for
- * bit. A rule's
- * lr_scale cancels in c_t.
+ * Roundings and bits: those of adamw; at the peak rate it is adamw, bit for bit. A rule's lr_scale
+ * cancels in c_t.
  *
  * What it cannot do: know which layers a norm follows. In the pre-norm models of this trainer
  * hidden matrices are taken as such, as in the paper, and the output matrix is not; v, o and down

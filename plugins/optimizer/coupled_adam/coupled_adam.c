@@ -14,9 +14,9 @@
  * Because a moving average is linear, averaging the squares before is averaging v after.
  *
  * Cost: one more pass over the output matrix's gradient. The means are fp64 sums over fixed blocks
- * of rows in order; the state keeps v in full shape, all rows alike (with states of
- * another optimizer, after `train --replan`, once those have faded: 1 / (1 - beta2) updates). Else
- * as adamw.
+ * of rows in order; the state keeps v in full shape, all rows alike (with states of another
+ * optimizer, after `train --replan`, once those have faded: 1 / (1 - beta2) updates). Else as
+ * adamw.
  *
  * What it cannot do: stop a leak that is in the gradient (head_centering does), or weight decay
  * from pulling the mean row in; give rare tokens the larger steps that Adam gives them; spread its

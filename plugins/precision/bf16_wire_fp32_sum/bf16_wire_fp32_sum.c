@@ -15,9 +15,9 @@
  * No options: a dial that the configuration writes under `precision` wins over this table; `ballast
  * check` and the run's log show what came out.
  *
- * The bytes sent are those of a bf16 ring, the error does not grow with W: 2.3e-3
- * relative where W is a power of two, 2.8e-3 elsewhere, where each rank's division rounds too
- * (`ballast reduce --algorithm alltoall --average divide_first --ranks 8,24,96,128`).
+ * The bytes sent are those of a bf16 ring, the error does not grow with W: 2.3e-3 relative where W
+ * is a power of two, 2.8e-3 elsewhere, where each rank's division rounds too (`ballast reduce
+ * --algorithm alltoall --average divide_first --ranks 8,24,96,128`).
  *
  * Source: NVIDIA Megatron-LM, megatron/core/distributed (reduce_scatter_with_fp32_accumulation,
  * grad_reduce_in_fp32 = False: the gradient buffer that micro-batches are added into is bf16).

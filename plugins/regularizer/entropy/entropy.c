@@ -6,9 +6,8 @@
  *     p = softmax(z) over the true vocabulary, lse = log sum_v exp z_v
  *
  * loss/total gets -coefficient * mean over targets of H: a positive coefficient rewards entropy (a
- * confidence penalty), a negative one punishes it. Default coefficient 1e-3, a
- * small one: the source used 0.1 and more for classifiers. loss/entropy is H in
- * nats.
+ * confidence penalty), a negative one punishes it. Default coefficient 1e-3, a small one: the
+ * source used 0.1 and more for classifiers. loss/entropy is H in nats.
  *
  * Source: Pereyra et al. 2017, arXiv:1701.06548 (confidence penalty).
  *

@@ -16,20 +16,26 @@
  * Other regularizers keep their force along 1 a^T: the cross-entropy part and the rest are added up
  * over the ranks apart, the first is projected, then they are joined. (Projecting a part of a
  * rounded sum would leave the rounding of the sum.) What the rounding of the rest itself leaks
- * stays: over a bf16 ring of 32 ranks, V = 4096, 1e-4 of the force of z_loss at any coefficient.
+ * stays. Measured over a ring of 32 ranks, V = 4096, with z_loss at 1e-4, 1e-2 and 1: a bf16 wire
+ * and sum under fp32 gradients leave 1e-4 of z_loss's force at each; fsdp_bf16, where each
+ * micro-batch's whole and part are rounded to bf16, 1.3, 0.3 and 0.2 percent. The leak without
+ * centering was 9.4 times the force at 1e-4.
  *
  * Source: derived from the softmax's shift invariance; that the sum is zero, and that SGD then
  * conserves the mean row, is proved in Stollenwerk and Stollenwerk 2025, arXiv:2502.08441.
  *
- * Cost: the gradient of the output matrix is kept twice, (V, C) fp32 more, and each micro-batch's
- * head adds into both; with a sharded optimizer the whole gradient is gathered.
+ * Cost: the gradient of the output matrix is kept twice, (V, C) fp32 more. With another regularizer
+ * beside it the head's backward pass forms the gradient of the logits and its product with the
+ * activations a second time. With a sharded optimizer the whole gradient is gathered.
  *
  * What it cannot do: stop Adam's own drift, which comes from second moments that differ by token
- * (optimizer coupled_adam does); undo a drift that is there already. Where cross-entropy feels a
- * common offset its column sums are a force and not a leak: refused with tied weights,
- * model.logit_softcap, and transforms like logit_softcap and logit_norm. logits/gauge_leak is that
- * of the cross-entropy part after the projection; metrics of monitor reduction of the head is of
- * that part before it.
+ * (optimizer coupled_adam does); undo a drift that is there already; separate the two parts of a
+ * gradient that was rounded as a whole (bf16 dlogits, gradient or accumulate): what that rounding
+ * leaks stays in the rest. Where cross-entropy feels a common offset its column sums are a force
+ * and not a leak: refused with tied weights, model.logit_softcap, and transforms like logit_softcap
+ * and logit_norm. logits/gauge_leak is that of the cross-entropy part after the projection. Monitor
+ * reduction sees the cross-entropy part of the head before it, in the head's group and in the
+ * total.
  */
 #include <ballast/regularizer.h>
 

@@ -18,8 +18,8 @@
  * What it cannot do: reach a low loss over a large vocabulary with a large tau: with |z'| = 1/tau
  * the best p_y is about exp(1/tau) / (exp(1/tau) + V). Fix the length of z itself: the loss does
  * not see it any more, so nothing does. norm_softmax divides by the spread instead and does not see
- * a common offset; here an offset shrinks the rest, so that the
- * loss feels it: gauge_leak measures that force, and head_centering is refused.
+ * a common offset; here an offset shrinks the rest, so that the loss feels it: gauge_leak measures
+ * that force, and head_centering is refused.
  */
 #include <math.h>
 

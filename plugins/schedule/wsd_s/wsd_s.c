@@ -10,7 +10,8 @@
  * u       0-based index of the update
  * w, T    updates of warmup, and in the whole plan
  * cycles  default 3
- * share   of each cycle that decays, default 0.1; a decay of less than one update is refused
+ * share   of each cycle that decays, default 0.1; share steps / cycles must be above 1, or no
+ *         update of a cycle decays
  * final   fraction of the peak at the end of each cycle, default 0.1
  *
  * In the decay the reciprocal of the rate goes in a straight line from 1 to 1 / final. The last
@@ -46,11 +47,11 @@ static int32_t create(const struct bl_host *host, const void *values, void **sel
 {
     const struct options *o = values;
     double decay = o->share * (double)host->info->steps / (double)o->cycles;
-    if (host->info->steps > 0 && o->share > 0 && decay < 1)
+    if (host->info->steps > 0 && o->share > 0 && decay <= 1)
         return host->fail(
             host, err,
-            "%lld cycles in %llu updates have decays of %.2g updates: lower cycles, or "
-            "raise share",
+            "%lld cycles in %llu updates have decays of %.2g updates, in which none has a "
+            "lower rate: lower cycles, or raise share",
             (long long)o->cycles, (unsigned long long)host->info->steps, decay);
     *self = (void *)(uintptr_t)values;
     return 0;

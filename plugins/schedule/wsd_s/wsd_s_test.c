@@ -63,6 +63,7 @@ static void test_values(void **state)
         assert_true(at(&b, u, 0, 10000) == 1.0 && at(&b, u - 1, 0, 10000) < 0.2);
     b.info.steps = 100;
     bl_bench_refuses(&b, BL_KIND_SCHEDULE, "wsd_s", "cycles = 20;", BL_EXIT_USAGE, "lower cycles");
+    bl_bench_refuses(&b, BL_KIND_SCHEDULE, "wsd_s", "cycles = 10;", BL_EXIT_USAGE, "lower cycles");
     bl_bench_refuses(&b, BL_KIND_SCHEDULE, "wsd_s", "final = 0.0;", BL_EXIT_USAGE, "final");
     bl_bench_stop(&b);
 }

@@ -20,7 +20,8 @@ struct bl_guard_input {
 struct bl_verdict { /* arrives as skip = 0, scale = 1 */
     uint32_t size;
     uint32_t skip; /* 1: no update, later guards are not asked; moments and weights stay */
-    double scale;  /* multiplies the gradient or the update; >= 0 */
+    double scale;  /* multiplies the gradient or the update; from 0 to FLT_MAX, as must be the
+                    * product of those of all guards */
 };
 
 /* What a guard has changed in place, through host->tensor. */
@@ -37,9 +38,10 @@ struct bl_guard_ops {
     /* The update w_new - w_old before it is written: costs the optimizer a second pass. */
     int32_t (*update)(void *self, const struct bl_host *host, const struct bl_guard_input *in,
                       struct bl_verdict *out, struct bl_error *err);
-    /* After all guards have spoken, once a step, asked or not: skipped = 1 when the step made no
-     * update, by whose verdict ever. What a guard remembers of accepted steps it takes over here,
-     * or a step that a later guard rejects stays in its history. NULL: nothing to remember. */
+    /* After all guards have spoken, once a step that does not end the run, asked or not: skipped =
+     * 1 when the step made no update, by whose verdict ever. What a guard remembers of accepted
+     * steps it takes over here, or a step that a later guard rejects stays in its history. NULL:
+     * nothing to remember. */
     void (*settle)(void *self, uint32_t skipped);
 };
 
