@@ -60,10 +60,10 @@ monitor() { # NAME [OPTIONS]
         'BEGIN { printf "monitor      %-18s %.3f  every 10th step: %+.2f%%\n", n, a / b, 10 * (a / b - 1) }'
 }
 
-pair() { # KIND NAME KEY=VALUE
+pair() { # KIND NAME KEY=VALUE [KEY=VALUE of the run without]
     : >"$work/ratios"
     for ((i = 0; i < rounds; i++)); do
-        without=$(run "$steps" | awk '{ print $2 }' | median)
+        without=$(run "$steps" ${4+"$4"} | awk '{ print $2 }' | median)
         with=$(run "$steps" "$3" | awk '{ print $2 }' | median)
         awk -v a="$with" -v b="$without" 'BEGIN { print a / b }' >>"$work/ratios"
     done
@@ -83,6 +83,8 @@ for kind; do
         for r in z_loss max_z mu_loss head_centering entropy logit_softcap logit_norm; do
             pair regularizer $r "regularizers=({plugin=\"$r\"})"
         done
+        z='{plugin="z_loss"}'
+        pair regularizer 'head_centering + z' "regularizers=($z,{plugin=\"head_centering\"})" "regularizers=($z)"
         ;;
     optimizer)
         for o in sgd lion adamc coupled_adam stable_adamw; do pair optimizer $o optimizer.plugin=$o; done

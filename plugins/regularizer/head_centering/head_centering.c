@@ -26,7 +26,8 @@
  *
  * Cost: the gradient of the output matrix is kept twice, (V, C) fp32 more. With another regularizer
  * beside it the head's backward pass forms the gradient of the logits and its product with the
- * activations a second time. With a sharded optimizer the whole gradient is gathered.
+ * activations a second time: beside z_loss 11 percent of a step of a small model with V = 4096
+ * (tests/bench/README.md). With a sharded optimizer the whole gradient is gathered.
  *
  * What it cannot do: stop Adam's own drift, which comes from second moments that differ by token
  * (optimizer coupled_adam does); undo a drift that is there already; separate the two parts of a
